@@ -1,0 +1,13 @@
+// The extension module: one binding function a room, conversion only.
+#include <pybind11/pybind11.h>
+
+namespace prismem::python {
+void bind_ops(pybind11::module_& module);
+void bind_cache(pybind11::module_& module);
+}  // namespace prismem::python
+
+PYBIND11_MODULE(_native, module) {
+  module.doc() = "C++ core of prismem_core: ranking ops and the execution cache.";
+  prismem::python::bind_ops(module);
+  prismem::python::bind_cache(module);
+}

@@ -1,0 +1,88 @@
+"""Every error a user can cause, one class a kind; each message says what was wrong, what was expected and what to do."""
+
+from __future__ import annotations
+
+
+class PrismemError(Exception):
+    """Base of all errors raised on purpose; `exit_code` is what the command line returns for it."""
+
+    exit_code = 1
+
+
+class ArgumentError(PrismemError, ValueError):
+    """An argument of a public function has the wrong type, shape, dtype or range."""
+
+    exit_code = 2
+
+
+class NoImplementation(PrismemError):
+    """No implementation of an op serves the place where the arrays live."""
+
+
+class SettingsError(PrismemError):
+    """A setting is unknown or out of range."""
+
+    exit_code = 2
+
+
+class DataError(PrismemError):
+    """A data set is missing, unreadable or not of the form it claims."""
+
+    exit_code = 3
+
+
+class RunError(PrismemError):
+    """A run directory is missing, is not one, is damaged or is in use by another process."""
+
+    exit_code = 4
+
+
+class CacheError(PrismemError):
+    """The execution cache cannot be opened or was given something it must not store."""
+
+    exit_code = 5
+
+
+class ProgramError(PrismemError):
+    """A memory program is refused: `code` is a code of spec section 7, `line` the program's own line if known."""
+
+    exit_code = 6
+
+    def __init__(self, code: str, message: str, line: int | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.line = line
+
+
+class PatchError(PrismemError):
+    """A diff does not apply: `code` is a code of spec section 6, `hunk` the 0-based hunk at fault or None."""
+
+    def __init__(self, code: str, message: str, hunk: int | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.hunk = hunk
+
+
+class RoleError(PrismemError):
+    """A model, embedder or judge failed (not the candidate): the run pauses and can be resumed."""
+
+    exit_code = 7
+
+
+class CandidateError(PrismemError):
+    """A memory program failed while it ran: `kind` is `error`, `invalid`, `died` or `protocol`."""
+
+    def __init__(self, kind: str, message: str, line: int | None = None) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.line = line
+
+
+class LimitError(CandidateError):
+    """A memory program was ended at a limit: `kind` is `limit:cpu`, `limit:wall`, `limit:memory` or `limit:calls`."""
+
+
+class SandboxError(PrismemError):
+    """The worker machinery itself failed (neither the candidate nor a model is to blame)."""
+
+    exit_code = 8

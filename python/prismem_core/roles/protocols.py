@@ -1,0 +1,96 @@
+"""What the caller brings: a chat model, an embedder, a judge and a designer (design, section 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prismem_core.digests import digest
+from prismem_core.tasks.task import Task
+
+
+@dataclass(frozen=True)
+class ChatRequest:
+    """One model call.
+
+    `purpose` is `extract`, `plan`, `answer`, `ask`, `annotate`, `judge` or `design`. `system` and `prompt` are what a language
+    model is sent; `inputs` are the parts the prompt was rendered from, for models that work from parts (the embedded
+    default). `schema` is the JSON schema the reply must meet, None for free text. `sample` tells repeats of a call apart.
+    """
+
+    purpose: str
+    system: str
+    prompt: str
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    schema: Mapping[str, Any] | None = None
+    max_tokens: int = 8192
+    temperature: float = 0.0
+    sample: int = 0
+
+    @property
+    def digest(self) -> str:
+        """Content digest of everything that can change the reply."""
+        return digest(
+            "chat",
+            self.purpose,
+            self.system,
+            self.prompt,
+            dict(self.inputs),
+            None if self.schema is None else dict(self.schema),
+            self.max_tokens,
+            self.temperature,
+            self.sample,
+        )
+
+
+@dataclass(frozen=True)
+class ChatReply:
+    """The text of a reply, its token counts and why it ended (`stop` or `length`)."""
+
+    text: str
+    input_tokens: int
+    output_tokens: int
+    finish_reason: str = "stop"
+
+
+@runtime_checkable
+class Chat(Protocol):
+    """A chat model; `complete` keeps the order of the requests and raises RoleError when the provider fails."""
+
+    identity: str
+
+    def complete(self, requests: Sequence[ChatRequest]) -> Sequence[ChatReply]: ...
+
+
+@runtime_checkable
+class Embedder(Protocol):
+    """A text embedder; rows are float32 of length 1 (a text without content may give a zero row).
+
+    The row of a text must not depend on the texts it is sent with.
+    """
+
+    identity: str
+    dimension: int
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]: ...
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A judge's score in [0, 1], or None when its reply could not be read (never a zero); `parts` are shown in reports."""
+
+    score: float | None
+    parts: Mapping[str, float] = field(default_factory=dict)
+
+
+@runtime_checkable
+class Judge(Protocol):
+    """Scores an answer against a task; it never sees retrieved text or instructions of the program."""
+
+    identity: str
+
+    def score(self, task: Task, answer: str) -> Verdict: ...
