@@ -1,0 +1,124 @@
+"""The ledger of calls that were really made: one JSON line each, written before the caller sees the reply."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from prismem_core.errors import RunError
+
+
+@dataclass
+class Usage:
+    """Calls and tokens."""
+
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+    def add(self, other: Usage) -> None:
+        """Add `other` to this one."""
+        self.calls += other.calls
+        self.input_tokens += other.input_tokens
+        self.output_tokens += other.output_tokens
+
+    def to_dict(self) -> dict[str, int]:
+        """The three counts by name."""
+        return {"calls": self.calls, "input_tokens": self.input_tokens, "output_tokens": self.output_tokens}
+
+
+class Ledger:
+    """Records calls by role and stage in memory and, with a path, in an append-only file that a later process continues.
+
+    Thread-safe. Each record is one write(2), so a killed process leaves at most one torn last line, which is cut on opening.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._lock = threading.Lock()
+        self._totals: dict[tuple[str, str], Usage] = {}
+        self._programs: dict[tuple[str, str], Usage] = {}
+        self._scope: dict[str, Any] = {}
+        self._descriptor: int | None = None
+        self._path = path
+        if path is not None:
+            self._load(path)
+            self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+
+    def _load(self, path: Path) -> None:
+        if not path.exists():
+            return
+        data = path.read_bytes()
+        whole = data.rfind(b"\n") + 1
+        if whole < len(data):
+            os.truncate(path, whole)
+        for line in data[:whole].splitlines():
+            try:
+                record = json.loads(line)
+                usage = Usage(1, int(record["input_tokens"]), int(record["output_tokens"]))
+                self._count(str(record["role"]), str(record["stage"]), str(record.get("program", "")), usage)
+            except (ValueError, KeyError, TypeError) as error:
+                raise RunError(
+                    f"{path} is damaged: a line is not a call record ({error}); delete the file to lose only the counts"
+                ) from error
+
+    def _count(self, role: str, stage: str, program: str, usage: Usage) -> None:
+        self._totals.setdefault((role, stage), Usage()).add(usage)
+        self._programs.setdefault((program, stage), Usage()).add(usage)
+
+    @contextmanager
+    def scope(self, **fields: Any) -> Iterator[None]:
+        """Mark every record made inside with these fields (such as `iteration` and `program`)."""
+        with self._lock:
+            before, self._scope = self._scope, {**self._scope, **fields}
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._scope = before
+
+    def record(self, role: str, stage: str, key: str, input_tokens: int, output_tokens: int) -> None:
+        """Count one call that was made; raises RunError if the file cannot take it."""
+        with self._lock:
+            line = {
+                **self._scope,
+                "role": role,
+                "stage": stage,
+                "key": key,
+                "input_tokens": input_tokens,
+                "output_tokens": output_tokens,
+            }
+            self._count(role, stage, str(self._scope.get("program", "")), Usage(1, input_tokens, output_tokens))
+            if self._descriptor is None:
+                return
+            data = (json.dumps(line, ensure_ascii=False, sort_keys=True, separators=(",", ":")) + "\n").encode()
+            before = os.fstat(self._descriptor).st_size
+            try:
+                written = os.write(self._descriptor, data)
+                if written != len(data):
+                    raise OSError("the disk is full")
+            except OSError as error:
+                os.ftruncate(self._descriptor, before)
+                raise RunError(f"cannot write {self._path}: {error}; free some space and resume the run") from error
+
+    def totals(self) -> dict[tuple[str, str], Usage]:
+        """Usage by (role, stage), in sorted order."""
+        with self._lock:
+            return {key: Usage(**self._totals[key].to_dict()) for key in sorted(self._totals)}
+
+    def by_program(self) -> dict[tuple[str, str], Usage]:
+        """Usage by (program, stage), in sorted order."""
+        with self._lock:
+            return {key: Usage(**self._programs[key].to_dict()) for key in sorted(self._programs)}
+
+    def close(self) -> None:
+        """Close the file; counts stay readable."""
+        with self._lock:
+            if self._descriptor is not None:
+                os.close(self._descriptor)
+                self._descriptor = None
