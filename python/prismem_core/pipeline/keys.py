@@ -1,0 +1,47 @@
+"""What of a program decides each stage: the difference between `reuse="content"`, `"paper"` and `"off"` (spec 9, Table 6)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from prismem_core.digests import digest
+from prismem_core.program.components import code_digest, stage_digests
+from prismem_core.program.program import Program
+
+Reuse = Literal["content", "paper", "off"]
+
+
+@dataclass(frozen=True)
+class StageKeys:
+    """What enters the keys beside the stage's own inputs: salts of the model calls, digests of the code."""
+
+    extract: str
+    index: str
+    plan: str
+    retrieve: str
+    answer: str
+
+
+def stage_keys(program: Program, reuse: Reuse) -> StageKeys:
+    """Keys of a program.
+
+    `content`: code counts by what is reachable, instructions and schemas by value, so equal work is shared whatever changed around
+    it. `paper`: a stage is shared only while every component that Table 6 puts at or before it is unchanged. `off`: nothing is
+    shared between programs that differ in a single character, which measures what reuse saves.
+    """
+    if reuse == "off":
+        own = digest("off", program.digest)
+        return StageKeys(own, own, own, own, own)
+    index = code_digest(program.source, ["Memory.__init__", "Memory.index", "MemoryUnit"])
+    retrieve = code_digest(program.source, ["Memory.retrieve", "Query"])
+    if reuse == "content":
+        return StageKeys("", index, "", retrieve, "")
+    paper = stage_digests(program.source)
+    return StageKeys(
+        digest("paper", paper["extraction"]),
+        digest("paper", paper["indexing"], index),
+        digest("paper", paper["planning"]),
+        digest("paper", paper["planning"], retrieve),
+        digest("paper", paper["answer"]),
+    )

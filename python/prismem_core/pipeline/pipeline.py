@@ -1,0 +1,276 @@
+"""The way of a question: segment, extract, index, plan, retrieve, answer, each stage batched and keyed by content."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from prismem_core.cache import ExecutionCache
+from prismem_core.digests import digest
+from prismem_core.errors import CandidateError
+from prismem_core.pipeline.answer import answer
+from prismem_core.pipeline.extract import Extraction, extract
+from prismem_core.pipeline.index import BuiltMemory, EngineBackend, IndexRecipe, index_recipe
+from prismem_core.pipeline.keys import Reuse, StageKeys, stage_keys
+from prismem_core.pipeline.plan import plan
+from prismem_core.pipeline.retrieve import Retrieval, retrieve
+from prismem_core.pipeline.segment import SEGMENT_CHARS, Group, Segment, segment
+from prismem_core.pipeline.structured import CompletesWithSalt
+from prismem_core.pipeline.trace import Failure, StageUsage, Trace
+from prismem_core.program.interface import ProgramInterface
+from prismem_core.program.program import Program
+from prismem_core.program.sandbox import Limits, Sandbox
+from prismem_core.roles.protocols import Embedder
+from prismem_core.tasks.history import History
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class PipelineSettings:
+    """Settings that enter keys, but for `workers`, which never changes a result."""
+
+    segment_chars: int = SEGMENT_CHARS
+    output_retries: int = 2
+    max_tokens: int = 8192
+    reuse: Reuse = "content"
+    workers: int = 2
+    limits: Limits = field(default_factory=Limits)
+
+    @property
+    def digest(self) -> str:
+        """Content digest of what can change a built memory or a retrieved text."""
+        return digest("settings", self.max_tokens, repr(self.limits))
+
+
+@dataclass(frozen=True)
+class ExtractedHistory:
+    """The groups of a history and the extraction of every segment, by the segment's text."""
+
+    groups: tuple[Group, ...]
+    extractions: Mapping[str, Extraction]
+
+    @property
+    def units(self) -> list[Mapping[str, Any]]:
+        """All valid units in order."""
+        return [u for g in self.groups for s in g.segments for u in self.extractions[s.text].units]
+
+
+@dataclass(frozen=True)
+class PipelineResult:
+    """Traces in the order of the questions, the extracted histories by id and the logical usage."""
+
+    traces: tuple[Trace, ...]
+    histories: Mapping[str, ExtractedHistory]
+    usage: StageUsage
+
+
+class Pipeline:
+    """Runs memory programs on histories and questions; it is never given a task, so labels cannot leak to a program."""
+
+    def __init__(
+        self,
+        chat: CompletesWithSalt,
+        embedder: Embedder,
+        cache: ExecutionCache,
+        sandbox: Sandbox,
+        settings: PipelineSettings | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        self.settings = settings or PipelineSettings()
+        self._chat = chat
+        self._embedder = embedder
+        self._cache = cache
+        self._sandbox = sandbox
+        self._progress = progress
+        self._segments: dict[tuple[str, str], tuple[Group, ...]] = {}
+        self._lock = threading.Lock()
+
+    def interface(self, program: Program) -> ProgramInterface:
+        """Schemas and instructions of a program, loaded in a worker once; raises ProgramError."""
+        key = digest("interface", program.source)
+        found = self._cache.get_json("interface", key)
+        if found is not None:
+            return ProgramInterface.from_dict(found)
+        interface = self._sandbox.describe(program.source)
+        self._cache.put_json("interface", key, interface.to_dict())
+        return interface
+
+    def extract(self, program: Program, histories: Mapping[str, History]) -> dict[str, ExtractedHistory]:
+        """Stages 1 and 2 for every history, as one batch."""
+        interface = self.interface(program)
+        keys = stage_keys(program, self.settings.reuse)
+        groups = {history_id: self._cut(history, interface.segmentation) for history_id, history in histories.items()}
+        segments: dict[str, Segment] = {}
+        for history_groups in groups.values():
+            for group in history_groups:
+                segments.update((s.text, s) for s in group.segments)
+        self._tell("extract", 0, len(segments))
+        extractions = extract(
+            self._chat,
+            interface,
+            list(segments.values()),
+            retries=self.settings.output_retries,
+            max_tokens=self.settings.max_tokens,
+            salt=keys.extract,
+        )
+        by_text = dict(zip(segments, extractions, strict=True))
+        return {
+            history_id: ExtractedHistory(
+                history_groups, {s.text: by_text[s.text] for g in history_groups for s in g.segments}
+            )
+            for history_id, history_groups in groups.items()
+        }
+
+    def run(
+        self,
+        program: Program,
+        histories: Mapping[str, History],
+        questions: Sequence[tuple[str, str]],
+        *,
+        answers: bool = True,
+    ) -> PipelineResult:
+        """Run all stages for `questions`, each a (history id, question) pair; without `answers` the last stage is left out.
+
+        A failure of the program is kept in the trace of each question it touches; RoleError and SandboxError propagate.
+        """
+        interface = self.interface(program)
+        keys = stage_keys(program, self.settings.reuse)
+        used = {history_id: histories[history_id] for history_id, _ in questions}
+        extracted = self.extract(program, used)
+        usage = StageUsage()
+        for history in extracted.values():
+            for extraction in history.extractions.values():
+                usage.add("extract", extraction.calls, extraction.input_tokens, extraction.output_tokens)
+        texts = [question for _, question in questions]
+        self._tell("plan", 0, len(texts))
+        planned = plan(
+            self._chat,
+            interface,
+            texts,
+            retries=self.settings.output_retries,
+            max_tokens=self.settings.max_tokens,
+            salt=keys.plan,
+        )
+        traces: list[Trace] = []
+        for text, state in zip(texts, planned, strict=True):
+            usage.add("plan", state.calls, state.input_tokens, state.output_tokens)
+            failure = Failure("plan", "structured_output", state.problem) if state.value is None else None
+            traces.append(Trace(text, state.value or {}, failure=failure))
+        traces = self._retrieve_all(program, keys, extracted, questions, traces, usage)
+        if answers:
+            traces = self._answer_all(interface, keys, traces, usage)
+        return PipelineResult(tuple(traces), extracted, usage)
+
+    def _retrieve_all(
+        self,
+        program: Program,
+        keys: StageKeys,
+        extracted: Mapping[str, ExtractedHistory],
+        questions: Sequence[tuple[str, str]],
+        traces: list[Trace],
+        usage: StageUsage,
+    ) -> list[Trace]:
+        positions: dict[str, list[int]] = {}
+        for position, (history_id, _) in enumerate(questions):
+            if traces[position].failure is None:
+                positions.setdefault(history_id, []).append(position)
+        done = [0]
+        total = sum(map(len, positions.values()))
+
+        def one(history_id: str) -> tuple[dict[int, Retrieval | Failure], Mapping[str, Any] | None]:
+            memory = self._memory(program, keys, extracted[history_id])
+            results: dict[int, Retrieval | Failure] = {}
+            try:
+                for position in positions[history_id]:
+                    results[position] = self._retrieve_one(memory, keys, traces[position])
+                    if isinstance(results[position], Failure):
+                        break
+                    with self._lock:
+                        done[0] += 1
+                    self._tell("retrieve", done[0], total)
+                return results, memory.usage()
+            finally:
+                memory.close()
+
+        with ThreadPoolExecutor(max(1, self.settings.workers)) as pool:
+            outcomes = dict(zip(positions, pool.map(one, positions), strict=True))
+        finished = list(traces)
+        for history_id, (results, index_usage) in outcomes.items():
+            if index_usage is not None:
+                usage.merge_dict(index_usage)
+            broken = next((r for r in results.values() if isinstance(r, Failure)), None)
+            for position in positions[history_id]:
+                trace, result = traces[position], results.get(position, broken)
+                if isinstance(result, Retrieval):
+                    usage.merge_dict(result.usage)
+                    finished[position] = Trace(trace.question, trace.query, result.text)
+                else:
+                    finished[position] = Trace(trace.question, trace.query, failure=result)
+        return finished
+
+    def _retrieve_one(self, memory: BuiltMemory, keys: StageKeys, trace: Trace) -> Retrieval | Failure:
+        stage = "retrieve"
+        try:
+            return retrieve(
+                memory,
+                trace.query,
+                digest(keys.retrieve, self._roles_identity, self.settings.digest),
+                self._cache,
+                lambda: self._backend("retrieve", keys.retrieve),
+            )
+        except CandidateError as error:
+            return Failure(stage, error.kind, str(error), error.line)
+
+    def _answer_all(
+        self, interface: ProgramInterface, keys: StageKeys, traces: list[Trace], usage: StageUsage
+    ) -> list[Trace]:
+        whole = [position for position, trace in enumerate(traces) if trace.failure is None]
+        self._tell("answer", 0, len(whole))
+        replies = answer(
+            self._chat,
+            interface,
+            [traces[i].question for i in whole],
+            [traces[i].retrieved for i in whole],
+            max_tokens=self.settings.max_tokens,
+            salt=keys.answer,
+        )
+        for position, reply in zip(whole, replies, strict=True):
+            trace = traces[position]
+            usage.add("answer", 1, reply.input_tokens, reply.output_tokens)
+            traces[position] = Trace(trace.question, trace.query, trace.retrieved, reply.text.strip())
+        return traces
+
+    def _memory(self, program: Program, keys: StageKeys, history: ExtractedHistory) -> BuiltMemory:
+        recipe: IndexRecipe = index_recipe(
+            program.source,
+            keys.index,
+            history.groups,
+            {text: extraction.units for text, extraction in history.extractions.items()},
+            self._roles_identity,
+            self.settings.digest,
+        )
+        backend = self._backend("index", keys.index)
+        return BuiltMemory(recipe, self._sandbox, self.settings.limits, backend, self._cache)
+
+    def _backend(self, stage: str, code: str) -> EngineBackend:
+        salt = code if self.settings.reuse == "off" else ""
+        return EngineBackend(self._chat, self._embedder, stage, self.settings.max_tokens, salt)
+
+    @property
+    def _roles_identity(self) -> str:
+        return digest("roles", self._chat.identity, self._embedder.identity)
+
+    def _cut(self, history: History, segmentation: str) -> tuple[Group, ...]:
+        key = (history.digest, segmentation)
+        with self._lock:
+            if key not in self._segments:
+                self._segments[key] = tuple(segment(history, segmentation, self.settings.segment_chars))
+            return self._segments[key]
+
+    def _tell(self, stage: str, done: int, total: int) -> None:
+        if self._progress is not None:
+            self._progress(stage, done, total)

@@ -1,0 +1,70 @@
+"""What one question's way through the pipeline left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from prismem_core.roles.ledger import Usage
+
+STAGES = ("extract", "index", "plan", "retrieve", "answer")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a candidate got no answer: `kind` as in CandidateError, or `structured_output`."""
+
+    stage: str
+    kind: str
+    message: str
+    line: int | None = None
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A question with its query plan, retrieved text and answer, or the failure that ended it."""
+
+    question: str
+    query: Mapping[str, Any] = field(default_factory=dict)
+    retrieved: str = ""
+    answer: str = ""
+    failure: Failure | None = None
+
+
+@dataclass
+class StageUsage:
+    """Logical usage by stage: what the run would have cost with nothing reused."""
+
+    stages: dict[str, Usage] = field(default_factory=lambda: {stage: Usage() for stage in STAGES})
+    embedded_texts: int = 0
+    embedded_tokens: int = 0
+
+    def add(self, stage: str, calls: int, input_tokens: int, output_tokens: int) -> None:
+        """Count model calls of a stage."""
+        self.stages[stage].add(Usage(calls, input_tokens, output_tokens))
+
+    def embed(self, texts: int, tokens: int) -> None:
+        """Count embedded texts."""
+        self.embedded_texts += texts
+        self.embedded_tokens += tokens
+
+    def merge(self, other: StageUsage) -> None:
+        """Add all of `other`."""
+        for stage, usage in other.stages.items():
+            self.stages[stage].add(usage)
+        self.embed(other.embedded_texts, other.embedded_tokens)
+
+    def merge_dict(self, record: Mapping[str, Any]) -> None:
+        """Add a usage in its JSON form."""
+        for stage, usage in record["stages"].items():
+            self.stages[stage].add(Usage(**usage))
+        self.embed(record["embedded_texts"], record["embedded_tokens"])
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON form."""
+        return {
+            "stages": {stage: usage.to_dict() for stage, usage in self.stages.items()},
+            "embedded_texts": self.embedded_texts,
+            "embedded_tokens": self.embedded_tokens,
+        }
