@@ -34,8 +34,8 @@ class EvidenceView:
 class Case:
     """One program on one task.
 
-    `score` is the one that selection uses, in [0, 1]. `diagnostics` is None for a task without evidence. `query_plan` is the
-    Query the program was given.
+    `score` is the one that selection uses, in [0, 1]. `diagnostics` is None for a task without evidence. `query_plan`
+    is the Query the program was given.
     """
 
     task_id: str

@@ -1,7 +1,7 @@
 """The designer: who reads a program's weaknesses and writes its next revision (P section 3.1, Appendix F).
 
-A designer sees training cases only. It is deterministic or its model calls are cached, so that a resumed run repeats its
-decisions; `brief.rng()` is the only source of chance it should use. A provider that fails raises RoleError.
+A designer sees training cases only. It is deterministic or its model calls are cached, so that a resumed run repeats
+its decisions; `brief.rng()` is the only source of chance it should use. A provider that fails raises RoleError.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ Stage = Literal["cold_start", "refinement", "integration"]
 class RevisionRecord:
     """An earlier iteration's revision as it ended.
 
-    `program_id` is None where no valid program came of it. `accuracy` holds the training means of the capabilities that were
-    measured; `train` and `valid` are None unless the full evaluation succeeded. `outcome` is `retained` or the reason code
-    of the rejection.
+    `program_id` is None where no valid program came of it. `accuracy` holds the training means of the capabilities that
+    were measured; `train` and `valid` are None unless the full evaluation succeeded. `outcome` is `retained` or the
+    reason code of the rejection.
     """
 
     iteration: int
@@ -47,8 +47,8 @@ class Attempt:
     """One reply of the coder and what became of it, fed back to the next call.
 
     `reason` is a code such as `patch:ambiguous_context`, `validation:load_error`, `execution:limit:cpu`, `gate:target`,
-    `gate:gain`, `gate:drop`; `message` explains it. `source` is None where the patch did not apply. `accuracy` and `valid`
-    are filled as far as the candidate was measured; `cases` (stage III) are its outputs on the paired tasks.
+    `gate:gain`, `gate:drop`; `message` explains it. `source` is None where the patch did not apply. `accuracy` and
+    `valid` are filled as far as the candidate was measured; `cases` (stage III) are its outputs on the paired tasks.
     """
 
     iteration: int
@@ -68,10 +68,10 @@ class Attempt:
 class ParentBrief:
     """What a designer is told in stages I and II.
 
-    `accuracy` holds the parent's training means of the capabilities that have training tasks. `table` is None in stage II
-    (spec 10.2); `lengths` is always there. `explored` holds, in stage I, the children of the same parent and, in stage II,
-    the retained versions of the target. `tried` holds every earlier iteration of the run, for designers that must not
-    repeat themselves. `target` is None in stage I and where the strategy has no targets.
+    `accuracy` holds the parent's training means of the capabilities that have training tasks. `table` is None in stage
+    II (spec 10.2); `lengths` is always there. `explored` holds, in stage I, the children of the same parent and, in
+    stage II, the retained versions of the target. `tried` holds every earlier iteration of the run, for designers that
+    must not repeat themselves. `target` is None in stage I and where the strategy has no targets.
     """
 
     stage: Stage
