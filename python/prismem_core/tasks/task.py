@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from prismem_core.errors import DataError
 from prismem_core.tasks.capability import Capability
@@ -14,9 +15,10 @@ from prismem_core.tasks.history import History
 class Task:
     """One question.
 
-    `evidence` holds the texts of the cited turns. `metric` names the official metric: `f1`, `f1_multi`,
-    `f1_first` (reference cut at the first `;`), `abstention` or `rubric`. `twin` is the id of the answerable task that must
-    also be answered for an abstention to count (offline score), None where there is none.
+    `evidence` holds the texts of the cited turns, `evidence_ids` the turns' ids. `metric` names the official metric:
+    `f1`, `f1_multi`, `f1_first` (reference cut at the first `;`), `abstention` or `rubric`. `twin` is the id of the
+    answerable task that must also be answered for an abstention to count (offline score), None where there is none.
+    `labelled` says that the source itself gave `secondary`, so that no rule guesses it.
     """
 
     id: str
@@ -30,6 +32,8 @@ class Task:
     metric: str = "f1"
     rubric: tuple[str, ...] = ()
     twin: str | None = None
+    evidence_ids: tuple[str, ...] = ()
+    labelled: bool = False
 
     @property
     def expects_abstention(self) -> bool:
@@ -50,8 +54,8 @@ class Split:
 class Dataset:
     """Histories and tasks of one source.
 
-    `repairs` counts what the loader had to mend, by kind; `digest` is the SHA-256 of the source files; `default_split` maps
-    `train`, `valid` and `test` to history ids.
+    `repairs` counts what the loader had to mend, by kind; `digest` is the SHA-256 of the source files; `default_split`
+    maps `train`, `valid` and `test` to history ids and is empty where the source is too small to be split.
     """
 
     name: str
@@ -62,15 +66,24 @@ class Dataset:
     reply_words: int = 32
     repairs: Mapping[str, int] = field(default_factory=dict)
 
+    @cached_property
+    def _tasks_by_id(self) -> Mapping[str, Task]:
+        return {task.id: task for task in self.tasks}
+
     def task(self, task_id: str) -> Task:
         """The task of that id; raises DataError for an unknown one."""
-        for task in self.tasks:
-            if task.id == task_id:
-                return task
-        raise DataError(f"data set {self.name!r} has no task {task_id!r}")
+        try:
+            return self._tasks_by_id[task_id]
+        except KeyError:
+            raise DataError(f"data set {self.name!r} has no task {task_id!r}") from None
 
     def split(self, parts: Mapping[str, Sequence[str]] | None = None) -> Split:
         """The tasks of each part; a part lists history ids and no history may stand in two parts (spec 13)."""
+        if parts is None and not self.default_split:
+            raise DataError(
+                f"data set {self.name!r} has {len(self.histories)} conversation(s), and no conversation may stand in two "
+                "parts: at least 2 are needed for train and valid, 3 for a test part as well"
+            )
         parts = dict(self.default_split if parts is None else parts)
         seen: dict[str, str] = {}
         for part, ids in parts.items():
@@ -78,15 +91,15 @@ class Dataset:
                 raise DataError(f"unknown part {part!r} of the split; expected train, valid or test")
             for history_id in ids:
                 if history_id not in self.histories:
+                    has = ", ".join(self.histories)
                     raise DataError(
-                        f"the split names history {history_id!r}, which data set {self.name!r} lacks; it has: "
-                        + ", ".join(self.histories)
+                        f"the split names history {history_id!r}, which data set {self.name!r} lacks; it has: {has}"
                     )
                 if history_id in seen:
                     raise DataError(f"history {history_id!r} stands in both {seen[history_id]!r} and {part!r}")
                 seen[history_id] = part
-        chosen = {
-            part: tuple(t.id for t in self.tasks if t.history_id in set(parts.get(part, ())))
-            for part in ("train", "valid", "test")
-        }
-        return Split(**chosen)
+        chosen: dict[str, list[str]] = {"train": [], "valid": [], "test": []}
+        for task in self.tasks:
+            if task.history_id in seen:
+                chosen[seen[task.history_id]].append(task.id)
+        return Split(**{part: tuple(ids) for part, ids in chosen.items()})

@@ -1,0 +1,34 @@
+"""What was loaded, in a few lines: sizes, questions by type and capability, the split and every repair."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from prismem_core.tasks.capability import CAPABILITIES
+from prismem_core.tasks.task import Dataset
+
+
+def summary(dataset: Dataset) -> str:
+    """Lines for the command line to print on load; counts are of the whole data set, the split by conversations."""
+    sessions = [session for history in dataset.histories.values() for session in history.sessions]
+    turns = sum(len(session.turns) for session in sessions)
+    natives = Counter(task.native_type for task in dataset.tasks)
+    primaries = Counter(task.primary for task in dataset.tasks)
+    lines = [
+        f"{dataset.name}: {len(dataset.histories):,} conversations, {len(sessions):,} sessions, {turns:,} turns, "
+        f"{len(dataset.tasks):,} questions (sha256 {dataset.digest[:16]})",
+        "capabilities: " + ", ".join(f"{c.letter} {c.value} {primaries[c]:,}" for c in CAPABILITIES),
+        "question types: " + ", ".join(f"{name} {count:,}" for name, count in sorted(natives.items())),
+    ]
+    if dataset.default_split:
+        asked = Counter(task.history_id for task in dataset.tasks)
+        lines.append(
+            "split: "
+            + "; ".join(
+                f"{part} {', '.join(ids) or 'none'} ({sum(asked[i] for i in ids):,} questions)"
+                for part, ids in dataset.default_split.items()
+            )
+        )
+    for kind, count in dataset.repairs.items():
+        lines.append(f"note: {kind}: {count:,}")
+    return "\n".join(lines)
