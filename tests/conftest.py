@@ -14,8 +14,12 @@ HERE = Path(__file__).resolve().parent
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--golden-dir", default=str(HERE / "golden"), help="folder with golden vectors (default: tests/golden)")
-    parser.addoption("--attacks-dir", default=str(HERE / "attacks"), help="folder with attack programs (default: tests/attacks)")
+    parser.addoption(
+        "--golden-dir", default=str(HERE / "golden"), help="folder with golden vectors (default: tests/golden)"
+    )
+    parser.addoption(
+        "--attacks-dir", default=str(HERE / "attacks"), help="folder with attack programs (default: tests/attacks)"
+    )
 
 
 def load_golden(config: pytest.Config, name: str) -> Any:

@@ -90,7 +90,9 @@ def test_optional_libraries_are_imported_where_they_are_used(path: Path) -> None
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             names = [node.module or ""]
-        assert not OPTIONAL & {name.split(".")[0] for name in names}, f"{path}:{node.lineno} imports an optional library"
+        assert not OPTIONAL & {name.split(".")[0] for name in names}, (
+            f"{path}:{node.lineno} imports an optional library"
+        )
 
 
 def test_importing_the_package_is_light() -> None:

@@ -58,7 +58,9 @@ class CachedChat:
     is stored and entered in the ledger as soon as its sub-batch returns. A reply cut by the output limit is not stored.
     """
 
-    def __init__(self, chat: Chat, cache: ExecutionCache, ledger: Ledger, *, workers: int = 1, role: str = "chat") -> None:
+    def __init__(
+        self, chat: Chat, cache: ExecutionCache, ledger: Ledger, *, workers: int = 1, role: str = "chat"
+    ) -> None:
         self.identity = chat.identity
         self._chat = chat
         self._cache = cache

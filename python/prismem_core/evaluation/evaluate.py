@@ -1,0 +1,191 @@
+"""Run a program on tasks and score it: the selection score, the official metric beside it, and evidence recall."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from prismem_core.errors import DataError
+from prismem_core.pipeline.pipeline import ExtractedHistory, Pipeline
+from prismem_core.pipeline.trace import Failure, StageUsage, Trace
+from prismem_core.program.program import Program
+from prismem_core.roles.protocols import Judge, Verdict
+from prismem_core.tasks.capability import CAPABILITIES, Capability
+from prismem_core.tasks.task import Dataset, Task
+from prismem_core.tasks.text import distinct_evidence, normal_form
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A selection score in [0, 1], None when a judge could not be read; `parts` go into reports."""
+
+    score: float | None
+    parts: Mapping[str, float] = field(default_factory=dict)
+
+
+class Scoring(Protocol):
+    """Turns a finished trace into the score that drives selection; `twin` is the trace of the task's twin, if it has one."""
+
+    identity: str
+
+    def score(self, task: Task, trace: Trace, twin: Trace | None) -> Scored: ...
+
+
+class JudgeScoring:
+    """The judge's verdict on the answer alone is the score, as in the paper."""
+
+    def __init__(self, judge: Judge) -> None:
+        self.identity = f"judge:{judge.identity}"
+        self._judge = judge
+
+    def score(self, task: Task, trace: Trace, twin: Trace | None) -> Scored:
+        """The judge's score of the answer."""
+        verdict = self._judge.score(task, trace.answer)
+        return Scored(verdict.score, verdict.parts)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One task: the selection score, the official verdict, evidence recall (None without evidence) and the trace."""
+
+    task: Task
+    scored: Scored
+    official: Verdict
+    recall: float | None
+    trace: Trace
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON row for reports; the retrieved text counts by its length."""
+        failure = self.trace.failure
+        return {
+            "task": self.task.id,
+            "primary": str(self.task.primary),
+            "native_type": self.task.native_type,
+            "question": self.task.question,
+            "reference": self.task.reference,
+            "answer": self.trace.answer,
+            "query": dict(self.trace.query),
+            "retrieved_chars": len(self.trace.retrieved),
+            "score": self.scored.score,
+            "parts": dict(self.scored.parts),
+            "official": self.official.score,
+            "official_parts": dict(self.official.parts),
+            "recall": self.recall,
+            "failure": None
+            if failure is None
+            else {"stage": failure.stage, "kind": failure.kind, "message": failure.message},
+        }
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Outcomes by task id in task-list order; `failure` is the first failing task's, and then the set has no score."""
+
+    outcomes: Mapping[str, Outcome]
+    failure: tuple[str, Failure] | None
+    usage: StageUsage
+    dropped_units: int
+    unread_segments: int
+    extracted: Mapping[str, ExtractedHistory]
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """Scores of the tasks that got one."""
+        return {i: o.scored.score for i, o in self.outcomes.items() if o.scored.score is not None}
+
+
+def mean(values: Sequence[float]) -> float:
+    """Spec 0.2: exactly summed mean, 0.0 of nothing."""
+    return math.fsum(values) / len(values) if values else 0.0
+
+
+def evidence_recall(task: Task, retrieved: str) -> float | None:
+    """Share of the task's distinct snippets whose normal form occurs in the retrieved text's (spec 13); None without evidence."""
+    snippets = distinct_evidence(task.evidence)
+    if not snippets:
+        return None
+    form = normal_form(retrieved)
+    return mean([float(normal_form(snippet) in form) for snippet in snippets])
+
+
+def capability_means(outcomes: Sequence[Outcome]) -> dict[Capability, float]:
+    """Mean selection score by primary capability, canonical order, capabilities without a scored task left out."""
+    means = {}
+    for capability in CAPABILITIES:
+        own = [o.scored.score for o in outcomes if o.task.primary == capability and o.scored.score is not None]
+        if own:
+            means[capability] = mean(own)
+    return means
+
+
+class Evaluator:
+    """Evaluates programs on the tasks of one data set."""
+
+    def __init__(self, pipeline: Pipeline, dataset: Dataset, judge: Judge, scoring: Scoring) -> None:
+        self.pipeline = pipeline
+        self.dataset = dataset
+        self.scoring = scoring
+        self._judge = judge
+        self._tasks = {task.id: task for task in dataset.tasks}
+
+    def tasks(self, task_ids: Sequence[str]) -> list[Task]:
+        """The tasks of these ids; raises DataError for an unknown one."""
+        unknown = [i for i in task_ids if i not in self._tasks]
+        if unknown:
+            raise DataError(f"data set {self.dataset.name!r} has no task {unknown[0]!r}")
+        return [self._tasks[i] for i in task_ids]
+
+    def evaluate(self, program: Program, task_ids: Sequence[str]) -> Evaluation:
+        """Outcomes of `task_ids`; twins outside the set are run too, but only their answers count.
+
+        Raises ProgramError for a program that does not load, RoleError when a model fails.
+        """
+        tasks = self.tasks(task_ids)
+        asked = {task.id: task for task in tasks}
+        for task in tasks:
+            if task.twin is not None:
+                asked.setdefault(task.twin, self._tasks[task.twin])
+        order = list(asked.values())
+        result = self.pipeline.run(program, self.dataset.histories, [(t.history_id, t.question) for t in order])
+        traces = {task.id: self._cut(trace) for task, trace in zip(order, result.traces, strict=True)}
+        outcomes: dict[str, Outcome] = {}
+        failure = None
+        for task in tasks:
+            outcome = self._outcome(task, traces)
+            outcomes[task.id] = outcome
+            broken = outcome.trace.failure
+            if broken is None and task.twin is not None:
+                broken = traces[task.twin].failure
+            if failure is None and broken is not None:
+                failure = (task.id, broken)
+            elif failure is None and outcome.scored.score is None:
+                failure = (task.id, Failure("judge", "unscored", "the judge's reply could not be read"))
+        extractions = [e for h in result.histories.values() for e in h.extractions.values()]
+        return Evaluation(
+            outcomes,
+            failure,
+            result.usage,
+            sum(e.dropped for e in extractions),
+            sum(bool(e.problem) for e in extractions),
+            result.histories,
+        )
+
+    def _cut(self, trace: Trace) -> Trace:
+        words = trace.answer.split()
+        if len(words) <= self.dataset.reply_words:
+            return trace
+        return Trace(
+            trace.question, trace.query, trace.retrieved, " ".join(words[: self.dataset.reply_words]), trace.failure
+        )
+
+    def _outcome(self, task: Task, traces: Mapping[str, Trace]) -> Outcome:
+        trace = traces[task.id]
+        twin = traces[task.twin] if task.twin is not None else None
+        if trace.failure is not None:
+            return Outcome(task, Scored(None), Verdict(None), None, trace)
+        scored = self.scoring.score(task, trace, twin)
+        return Outcome(
+            task, scored, self._judge.score(task, trace.answer), evidence_recall(task, trace.retrieved), trace
+        )

@@ -1,0 +1,62 @@
+"""Score tables: means by capability and native type of everything an evaluation measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from prismem_core.evaluation.evaluate import Evaluation, mean
+from prismem_core.tasks.capability import CAPABILITIES
+
+
+def summarise(evaluation: Evaluation) -> dict[str, Any]:
+    """The summary of an evaluation as plain, deterministic JSON: scores, official metrics, recall, counts, logical usage."""
+    outcomes = list(evaluation.outcomes.values())
+    return {
+        **summarise_outcomes([outcome.to_dict() for outcome in outcomes]),
+        "dropped_units": evaluation.dropped_units,
+        "unread_segments": evaluation.unread_segments,
+        "usage": evaluation.usage.to_dict(),
+    }
+
+
+def summarise_outcomes(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Means over outcome rows (`Outcome.to_dict`).
+
+    `overall` is the mean over the capabilities present, `score` the mean over questions; `official` likewise. Rows without a
+    value are left out of a mean and `scored`, `failed` tell how many there are.
+    """
+    by_capability = {}
+    for capability in CAPABILITIES:
+        own = [row for row in rows if row["primary"] == capability]
+        if own:
+            by_capability[str(capability)] = _means(own)
+    by_type: dict[str, dict[str, Any]] = {}
+    for native_type in dict.fromkeys(row["native_type"] for row in rows):
+        by_type[native_type] = _means([row for row in rows if row["native_type"] == native_type])
+    whole = _means(rows)
+    return {
+        **whole,
+        "overall": mean([m["score"] for m in by_capability.values() if m["score"] is not None]),
+        "official_overall": mean([m["official"] for m in by_capability.values() if m["official"] is not None]),
+        "capabilities": by_capability,
+        "native_types": by_type,
+    }
+
+
+def _means(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    def average(value: Callable[[Mapping[str, Any]], float | None]) -> float | None:
+        values = [v for row in rows if (v := value(row)) is not None]
+        return mean(values) if values else None
+
+    parts = dict.fromkeys(name for row in rows for name in row["official_parts"])
+    return {
+        "questions": len(rows),
+        "scored": sum(row["score"] is not None for row in rows),
+        "failed": sum(row["failure"] is not None for row in rows),
+        "score": average(lambda row: row["score"]),
+        "official": average(lambda row: row["official"]),
+        "official_parts": {name: average(lambda row, name=name: row["official_parts"].get(name)) for name in parts},
+        "recall": average(lambda row: row["recall"]),
+        "retrieved_chars": average(lambda row: float(row["retrieved_chars"]) if row["failure"] is None else None),
+    }

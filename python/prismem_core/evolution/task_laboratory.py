@@ -1,0 +1,108 @@
+"""The laboratory over real tasks: validation in the sandbox, evaluation through the pipeline, diagnostics on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from prismem_core.errors import ProgramError
+from prismem_core.evaluation.cases import Case
+from prismem_core.evaluation.diagnose import Diagnoser
+from prismem_core.evaluation.diagnostics_table import DiagnosticsTable, Lengths
+from prismem_core.evaluation.evaluate import Evaluation, Evaluator
+from prismem_core.evaluation.score_table import summarise
+from prismem_core.evolution.laboratory import CandidateFailure, Purpose, SetEvaluation, ValidationOutcome
+from prismem_core.program.program import Program
+from prismem_core.program.sandbox import Sandbox
+from prismem_core.program.validation import validate
+from prismem_core.roles.ledger import Ledger
+from prismem_core.roles.protocols import Embedder
+from prismem_core.tasks.task import Task
+
+EvaluationListener = Callable[[str, str, Evaluation], None]
+
+
+class TaskLaboratory:
+    """Measures programs on the train and valid tasks of a data set; the test tasks are not within its reach.
+
+    The last few evaluations are kept in memory, so that diagnostics of the parent at hand cost no second pass.
+    """
+
+    KEPT = 3
+
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        train: Sequence[Task],
+        valid: Sequence[Task],
+        sandbox: Sandbox,
+        ledger: Ledger,
+        diagnostic_embedder: Embedder,
+        listener: EvaluationListener | None = None,
+    ) -> None:
+        self._evaluator = evaluator
+        self._train = tuple(train)
+        self._valid = tuple(valid)
+        self._sandbox = sandbox
+        self._ledger = ledger
+        self._diagnoser = Diagnoser(evaluator.pipeline, evaluator.dataset.histories, diagnostic_embedder)
+        self._listener = listener
+        self._kept: dict[tuple[str, tuple[str, ...]], Evaluation] = {}
+
+    @property
+    def train(self) -> Sequence[Task]:
+        """Training tasks in task-list order."""
+        return self._train
+
+    @property
+    def valid(self) -> Sequence[Task]:
+        """Validation tasks in task-list order."""
+        return self._valid
+
+    def validate(self, source: str, parent: str | None) -> ValidationOutcome:
+        """All checks of spec 7; no model call is made."""
+        report = validate(source, parent, sandbox=self._sandbox)
+        return ValidationOutcome(report.code == "ok", report.code, report.message)
+
+    def evaluate(self, program_id: str, source: str, task_ids: Sequence[str], purpose: Purpose) -> SetEvaluation:
+        """Scores of the tasks, or the first failure."""
+        try:
+            evaluation = self._run(program_id, source, tuple(task_ids))
+        except ProgramError as error:
+            return SetEvaluation({}, CandidateFailure(error.code, str(error), error.line))
+        if self._listener is not None:
+            self._listener(program_id, purpose, evaluation)
+        details = summarise(evaluation)
+        if evaluation.failure is not None:
+            task_id, failure = evaluation.failure
+            message = f"{failure.stage} failed on task {task_id}: {failure.message}"
+            return SetEvaluation({}, CandidateFailure(failure.kind, message, failure.line), details)
+        return SetEvaluation(evaluation.scores, None, details)
+
+    def cases(self, program_id: str, source: str, task_ids: Sequence[str]) -> Sequence[Case]:
+        """Cases of the program on training tasks."""
+        evaluation = self._run(program_id, source, tuple(task_ids))
+        with self._ledger.scope(program=program_id):
+            return self._diagnoser.cases(Program(source), evaluation, self._evaluator.tasks(task_ids))
+
+    def diagnostics(self, program_id: str, source: str) -> DiagnosticsTable:
+        """The diagnostics table over all training tasks."""
+        evaluation = self._run(program_id, source, tuple(task.id for task in self._train))
+        with self._ledger.scope(program=program_id):
+            return self._diagnoser.table(Program(source), evaluation, self._train)
+
+    def lengths(self, program_id: str, source: str) -> Lengths:
+        """Unit and retrieved lengths over the training set."""
+        evaluation = self._run(program_id, source, tuple(task.id for task in self._train))
+        return self._diagnoser.lengths(evaluation, self._train)
+
+    def _run(self, program_id: str, source: str, task_ids: tuple[str, ...]) -> Evaluation:
+        program = Program(source)
+        for (digest, ids), kept in self._kept.items():
+            if digest == program.digest and set(task_ids) <= set(ids):
+                return kept
+        with self._ledger.scope(program=program_id):
+            evaluation = self._evaluator.evaluate(program, task_ids)
+        self._kept[program.digest, task_ids] = evaluation
+        while len(self._kept) > self.KEPT:
+            self._kept.pop(next(iter(self._kept)))
+        return evaluation
