@@ -81,8 +81,8 @@ class Dataset:
         """The tasks of each part; a part lists history ids and no history may stand in two parts (spec 13)."""
         if parts is None and not self.default_split:
             raise DataError(
-                f"data set {self.name!r} has {len(self.histories)} conversation(s), and no conversation may stand in two "
-                "parts: at least 2 are needed for train and valid, 3 for a test part as well"
+                f"data set {self.name!r} has only {len(self.histories)} conversation, and no conversation may stand in "
+                "two parts: at least 2 are needed for train and valid, 3 for a test part as well"
             )
         parts = dict(self.default_split if parts is None else parts)
         seen: dict[str, str] = {}

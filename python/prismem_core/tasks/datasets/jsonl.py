@@ -241,9 +241,8 @@ def _secondary(record: _Record, primary: Capability) -> tuple[Capability, ...]:
     unknown = [name for name in names if name not in _CAPABILITIES]
     chosen = {_CAPABILITIES[name] for name in names if name in _CAPABILITIES}
     if unknown or len(names) > 2 or len(chosen) < len(names) or primary in chosen:
-        raise record.error(
-            f"'secondary' is {json.dumps(list(names))[:80]}; expected at most two different capabilities other than {primary}"
-        )
+        given = json.dumps(list(names))[:80]
+        raise record.error(f"'secondary' is {given}; expected at most two different capabilities other than {primary}")
     return tuple(c for c in CAPABILITIES if c in chosen)
 
 

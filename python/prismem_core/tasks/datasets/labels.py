@@ -20,8 +20,8 @@ _ASKS_TIME = re.compile(
 )
 _ASKS_TASTE = re.compile(
     r"\b(?:recommend\w*|suggest\w*|advice|advise|prefer\w*|favou?rite|taste|hobb(?:y|ies)|dislike\w*|hate\w*|enjoy\w*)\b"
-    r"|\b(?:would|does|do|did|might)\b[^.?!]*\b(?:like|love|want|appreciate|mind)\b|\bwhat should\b|\bgift\b|\bideas? for\b"
-    r"|\bhelp me (?:plan|choose|pick|find|decide)\b",
+    r"|\b(?:would|does|do|did|might)\b[^.?!]*\b(?:like|love|want|appreciate|mind)\b|\bwhat should\b|\bgift\b"
+    r"|\bideas? for\b|\bhelp me (?:plan|choose|pick|find|decide)\b",
     re.IGNORECASE,
 )
 
@@ -41,7 +41,7 @@ def secondary_labels(question: str, evidence_sessions: Sequence[str], primary: C
 
 
 def annotate(dataset: Dataset, split: Split) -> Dataset:
-    """The data set with secondaries on train and valid tasks; every other task has none (the test set is never annotated).
+    """The data set with secondaries on train and valid tasks; others have none (the test set is never annotated).
 
     Labels that the source itself gave (`Task.labelled`) are kept in place of the rules.
     """

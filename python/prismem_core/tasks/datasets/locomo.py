@@ -33,8 +33,8 @@ def is_locomo(value: Any) -> bool:
 def load_locomo(value: Any, source: Source) -> Dataset:
     """The data set of a parsed LoCoMo file; irregular records are mended and counted in `repairs`, never refused.
 
-    Only `conversation` and `qa` are read: summaries, observations and event lists are annotations, and the wrong answers of
-    adversarial questions go nowhere.
+    Only `conversation` and `qa` are read: summaries, observations and event lists are annotations, and the wrong
+    answers of adversarial questions go nowhere.
     """
     repairs: Counter[str] = Counter()
     histories: dict[str, History] = {}
@@ -168,8 +168,8 @@ def _clean(value: Any, field: str, repairs: Counter[str]) -> str:
 def evidence_ids(value: Any, turns: Mapping[str, str], repairs: Counter[str]) -> tuple[str, ...]:
     """The ids of turns that an evidence list names, distinct and in order.
 
-    Several ids in one string are split at `;`, `,` and blanks, leading zeros dropped (`D30:05`) and a stray colon mended
-    (`D:11:26`); what still names no turn is dropped. Each kind of repair is counted.
+    Several ids in one string are split at `;`, `,` and blanks, leading zeros dropped (`D30:05`) and a stray colon
+    mended (`D:11:26`); what still names no turn is dropped. Each kind of repair is counted.
     """
     items = [value] if isinstance(value, str) else value if isinstance(value, list) else []
     found: dict[str, None] = {}

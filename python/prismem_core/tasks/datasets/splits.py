@@ -47,9 +47,9 @@ def default_split(
 
 
 def read_split(path: str | Path) -> dict[str, tuple[str, ...]]:
-    """The parts of a split file, `{"train": [...], "valid": [...], "test": [...]}` of history ids; DataError otherwise.
+    """The parts of a split file, `{"train": [...], "valid": [...], "test": [...]}` with history ids.
 
-    A part left out is empty; `train` and `valid` must name something. Whether the ids exist is checked by Dataset.split.
+    A part left out is empty; `train` and `valid` must name something. That the ids exist is for Dataset.split to check.
     """
     path = Path(path)
     value = Source(path.parent).json(path)

@@ -12,15 +12,16 @@ from prismem_core.tasks.text import content_stems, normal_form
 def with_twins(tasks: Iterable[Task]) -> tuple[Task, ...]:
     """The tasks with `twin` set on each one that expects abstention.
 
-    The twin is an answerable task of the same history with the same evidence, else any answerable one of the history; of
-    several the one whose question is nearest by Dice over content stems, ties to the earliest. None where a history has
-    no answerable task. A twin that a task already has is kept.
+    The twin is an answerable task of the same history: one with the same evidence, else one that shares evidence, else
+    any; of several the one whose question is nearest by Dice over content stems, ties to the earliest. None where a
+    history has no answerable task. A twin that a task already has is kept.
     """
     tasks = tuple(tasks)
     answerable: dict[str, list[Task]] = {}
     for task in tasks:
         if not task.expects_abstention:
             answerable.setdefault(task.history_id, []).append(task)
+    keys = {task.id: _evidence_key(task) for task in tasks}
     stems: dict[str, frozenset[str]] = {}
 
     def stem_set(question: str) -> frozenset[str]:
@@ -30,9 +31,10 @@ def with_twins(tasks: Iterable[Task]) -> tuple[Task, ...]:
 
     def twin(task: Task) -> str | None:
         candidates = answerable.get(task.history_id, [])
-        key = _evidence_key(task)
+        key = keys[task.id]
         if key:
-            candidates = [other for other in candidates if _evidence_key(other) == key] or candidates
+            same = [other for other in candidates if keys[other.id] == key]
+            candidates = same or [other for other in candidates if keys[other.id] & key] or candidates
         best, best_score = None, -1.0
         asked = stem_set(task.question)
         for other in candidates:
