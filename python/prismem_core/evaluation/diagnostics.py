@@ -21,7 +21,9 @@ Matrix = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class EvidenceVectors:
-    """Embeddings around one distinct snippet: `units` of its source segment (None: it maps to no segment) and `oracle` blocks."""
+    """Embeddings around one distinct snippet: `units` of its source segment (None: it maps to no segment) and
+    `oracle` blocks.
+    """
 
     vector: Matrix
     units: Matrix | None
@@ -52,8 +54,8 @@ def normalised(rows: Matrix) -> Matrix:
 def diagnose_tasks(tasks: Sequence[TaskVectors], dimension: int) -> list[TaskDiagnostics | None]:
     """Eq. 9-11 of every task, all evidences of all tasks in one grouped launch; None for a task without evidence.
 
-    Rows need not have length 1. A snippet that maps to no segment is left out of `d_ext` only; without any mapped snippet
-    `d_ext` is None. An empty set has similarity 0.
+    Rows need not have length 1. A snippet that maps to no segment is left out of `d_ext` only; without any mapped
+    snippet `d_ext` is None. An empty set has similarity 0.
     """
     evidence: list[Matrix] = []
     items: list[Matrix] = []

@@ -26,7 +26,9 @@ class Scored:
 
 
 class Scoring(Protocol):
-    """Turns a finished trace into the score that drives selection; `twin` is the trace of the task's twin, if it has one."""
+    """Turns a finished trace into the score that drives selection; `twin` is the trace of the task's twin, if it has
+    one.
+    """
 
     identity: str
 
@@ -102,7 +104,9 @@ def mean(values: Sequence[float]) -> float:
 
 
 def evidence_recall(task: Task, retrieved: str) -> float | None:
-    """Share of the task's distinct snippets whose normal form occurs in the retrieved text's (spec 13); None without evidence."""
+    """Share of the task's distinct snippets whose normal form occurs in the retrieved text's (spec 13); None without
+    evidence.
+    """
     snippets = distinct_evidence(task.evidence)
     if not snippets:
         return None

@@ -10,7 +10,9 @@ from prismem_core.tasks.capability import CAPABILITIES
 
 
 def summarise(evaluation: Evaluation) -> dict[str, Any]:
-    """The summary of an evaluation as plain, deterministic JSON: scores, official metrics, recall, counts, logical usage."""
+    """The summary of an evaluation as plain, deterministic JSON: scores, official metrics, recall, counts, logical
+    usage.
+    """
     outcomes = list(evaluation.outcomes.values())
     return {
         **summarise_outcomes([outcome.to_dict() for outcome in outcomes]),
@@ -23,8 +25,8 @@ def summarise(evaluation: Evaluation) -> dict[str, Any]:
 def summarise_outcomes(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Means over outcome rows (`Outcome.to_dict`).
 
-    `overall` is the mean over the capabilities present, `score` the mean over questions; `official` likewise. Rows without a
-    value are left out of a mean and `scored`, `failed` tell how many there are.
+    `overall` is the mean over the capabilities present, `score` the mean over questions; `official` likewise. Rows
+    without a value are left out of a mean and `scored`, `failed` tell how many there are.
     """
     by_capability = {}
     for capability in CAPABILITIES:

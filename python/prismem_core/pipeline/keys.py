@@ -1,4 +1,6 @@
-"""What of a program decides each stage: the difference between `reuse="content"`, `"paper"` and `"off"` (spec 9, Table 6)."""
+"""What of a program decides each stage: the difference between `reuse="content"`, `"paper"` and `"off"` (spec 9,
+Table 6).
+"""
 
 from __future__ import annotations
 
@@ -26,9 +28,10 @@ class StageKeys:
 def stage_keys(program: Program, reuse: Reuse) -> StageKeys:
     """Keys of a program.
 
-    `content`: code counts by what is reachable, instructions and schemas by value, so equal work is shared whatever changed around
-    it. `paper`: a stage is shared only while every component that Table 6 puts at or before it is unchanged. `off`: nothing is
-    shared between programs that differ in a single character, which measures what reuse saves.
+    `content`: code counts by what is reachable, instructions and schemas by value, so equal work is shared whatever
+    changed around
+    it. `paper`: a stage is shared only while every component that Table 6 puts at or before it is unchanged. `off`:
+    nothing is shared between programs that differ in a single character, which measures what reuse saves.
     """
     if reuse == "off":
         own = digest("off", program.digest)

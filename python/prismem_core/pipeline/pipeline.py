@@ -133,7 +133,8 @@ class Pipeline:
         *,
         answers: bool = True,
     ) -> PipelineResult:
-        """Run all stages for `questions`, each a (history id, question) pair; without `answers` the last stage is left out.
+        """Run all stages for `questions`, each a (history id, question) pair; without `answers` the last stage is
+        left out.
 
         A failure of the program is kept in the trace of each question it touches; RoleError and SandboxError propagate.
         """

@@ -40,7 +40,8 @@ def segment(history: History, segmentation: str = "session", segment_chars: int 
     if match is None or int(match[2]) > int(match[1]):
         raise ProgramError(
             "bad_segmentation",
-            f"Segmentation is {segmentation!r}; expected 'session' or 'window:LENGTH:STRIDE' with 1 <= STRIDE <= LENGTH",
+            f"Segmentation is {segmentation!r}; expected 'session' or 'window:LENGTH:STRIDE' "
+            "with 1 <= STRIDE <= LENGTH",
         )
     return _windows(history, int(match[1]), int(match[2]))
 

@@ -40,7 +40,9 @@ class Answered(Generic[T]):
 
 
 def extract_json(text: str) -> str:
-    """The JSON object inside a reply: after reasoning text, inside a code fence or between prose; the text itself if none."""
+    """The JSON object inside a reply: after reasoning text, inside a code fence or between prose; the text itself if
+    none.
+    """
     text = _THINKING.sub("", text).strip()
     fenced = _FENCE.match(text)
     if fenced:

@@ -19,7 +19,9 @@ def _parts(name: str) -> tuple[Template, Template]:
     if before.strip() or not found:
         raise ValueError(f"prompt template {name!r} must hold the parts {_SYSTEM} and {_PROMPT}")
     # Programs' texts are data: nothing in them is ever interpreted as template code, and prompts are not HTML.
-    environment = Environment(undefined=StrictUndefined, autoescape=False, trim_blocks=True, keep_trailing_newline=False)
+    environment = Environment(
+        undefined=StrictUndefined, autoescape=False, trim_blocks=True, keep_trailing_newline=False
+    )
     return environment.from_string(system.strip()), environment.from_string(prompt.strip())
 
 

@@ -54,7 +54,8 @@ class _Flights:
 class CachedChat:
     """A Chat that stores every complete reply under the digest of its request and the model's identity.
 
-    Misses go to the model in sub-batches of its `batch` attribute (default: all at once) on up to `workers` threads; each reply
+    Misses go to the model in sub-batches of its `batch` attribute (default: all at once) on up to `workers` threads;
+    each reply
     is stored and entered in the ledger as soon as its sub-batch returns. A reply cut by the output limit is not stored.
     """
 
@@ -70,7 +71,9 @@ class CachedChat:
         self._flights = _Flights()
 
     def complete(self, requests: Sequence[ChatRequest], salt: str = "") -> list[ChatReply]:
-        """Replies in the order of `requests`; equal requests are sent once. `salt` keeps runs of equal requests apart."""
+        """Replies in the order of `requests`; equal requests are sent once. `salt` keeps runs of equal requests
+        apart.
+        """
         keys = [digest("reply", self.identity, salt, request.digest) for request in requests]
         by_key = dict(zip(keys, requests, strict=True))
         replies: dict[str, ChatReply] = {}
@@ -195,7 +198,8 @@ class CachedEmbedder:
         expected = (len(keys), self.dimension)
         if result.shape != expected or not np.isfinite(result).all():
             raise RoleError(
-                f"embedder {self.identity!r} returned an array of shape {result.shape} or with non-finite values; expected {expected}"
+                f"embedder {self.identity!r} returned shape {result.shape} or non-finite values; "
+                f"expected finite rows of shape {expected}"
             )
         rows = {}
         for key, row in zip(keys, result, strict=True):

@@ -34,9 +34,11 @@ class Usage:
 
 
 class Ledger:
-    """Records calls by role and stage in memory and, with a path, in an append-only file that a later process continues.
+    """Records calls by role and stage in memory and, with a path, in an append-only file that a later process
+    continues.
 
-    Thread-safe. Each record is one write(2), so a killed process leaves at most one torn last line, which is cut on opening.
+    Thread-safe. Each record is one write(2), so a killed process leaves at most one torn last line, which is cut on
+    opening.
     """
 
     def __init__(self, path: Path | None = None) -> None:

@@ -17,9 +17,11 @@ from prismem_core.tasks.task import Task
 class ChatRequest:
     """One model call.
 
-    `purpose` is `extract`, `plan`, `answer`, `ask`, `annotate`, `judge` or `design`. `system` and `prompt` are what a language
+    `purpose` is `extract`, `plan`, `answer`, `ask`, `annotate`, `judge` or `design`. `system` and `prompt` are what a
+    language
     model is sent; `inputs` are the parts the prompt was rendered from, for models that work from parts (the embedded
-    default). `schema` is the JSON schema the reply must meet, None for free text. `sample` tells repeats of a call apart.
+    default). `schema` is the JSON schema the reply must meet, None for free text. `sample` tells repeats of a call
+    apart.
     """
 
     purpose: str
@@ -81,7 +83,9 @@ class Embedder(Protocol):
 
 @dataclass(frozen=True)
 class Verdict:
-    """A judge's score in [0, 1], or None when its reply could not be read (never a zero); `parts` are shown in reports."""
+    """A judge's score in [0, 1], or None when its reply could not be read (never a zero); `parts` are shown in
+    reports.
+    """
 
     score: float | None
     parts: Mapping[str, float] = field(default_factory=dict)
