@@ -1,0 +1,63 @@
+"""The zygote's and the workers' end of a socket to the engine: blocking reads, no limits of its own.
+
+The engine's end (`engine_channel`) is the one that distrusts; this end only has to speak the same frames.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prismem_core.program.sandbox import frames
+
+
+class BlockingChannel:
+    def __init__(self, descriptor: int) -> None:
+        self._socket = socket.socket(fileno=descriptor)
+        self._socket.setblocking(True)
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Send one frame; FrameError if it is too long or holds what JSON cannot carry."""
+        self._socket.sendall(frames.encode(message, frames.FROM_WORKER_BYTES))
+
+    def receive(self) -> tuple[dict[str, Any], int | None] | None:
+        """The next message and the descriptor that came with it, or None at the end of the stream."""
+        header, descriptors, _, _ = socket.recv_fds(self._socket, frames.LENGTH.size, 1)
+        if not header:
+            return None
+        header += self._read(frames.LENGTH.size - len(header))
+        body = self._read(frames.length(header, frames.TO_WORKER_BYTES))
+        return frames.decode(body), (descriptors[0] if descriptors else None)
+
+    def receive_array(self, rows: int, columns: int) -> NDArray[np.float32]:
+        """A fresh writable float32 array (rows, columns) whose bytes follow the frame just read."""
+        data = self._read(rows * columns * 4)
+        return np.frombuffer(data, dtype="<f4").reshape(rows, columns)
+
+    def wait_for_end(self) -> None:
+        """Block until the other end closes."""
+        while self._socket.recv(4096):
+            pass
+
+    def settimeout(self, seconds: float | None) -> None:
+        self._socket.settimeout(seconds)
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _read(self, size: int) -> bytearray:
+        data = bytearray(size)
+        view = memoryview(data)
+        while view:
+            count = self._socket.recv_into(view)
+            if count == 0:
+                raise EOFError("the engine closed the channel in the middle of a frame")
+            view = view[count:]
+        return data

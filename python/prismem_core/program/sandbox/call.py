@@ -1,0 +1,141 @@
+"""One order to a worker: send it, serve the program's backend calls within the budget, take the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prismem_core.errors import CandidateError, LimitError, SandboxError
+from prismem_core.program.interface import OUT_CHAR_BUDGET
+from prismem_core.program.sandbox.engine_channel import EngineChannel, Meter
+from prismem_core.program.sandbox.failures import InvalidResult
+from prismem_core.program.sandbox.frames import FrameError, plain_text
+from prismem_core.program.sandbox.limits import BackendHandler, Budget, CallReport
+
+_INVALID_CODES = ("index_return", "retrieve_type", "retrieve_length")
+_MESSAGE_CHARS = 2000
+
+
+class Call:
+    """Counts and serves what one order causes; the counts are the engine's own."""
+
+    def __init__(self, what: str, channel: EngineChannel, meter: Meter, budget: Budget) -> None:
+        self._what = what
+        self._channel = channel
+        self._meter = meter
+        self._budget = budget
+        self._ask_calls = self._embed_calls = self._embed_texts = 0
+
+    def order(self, message: Mapping[str, Any]) -> None:
+        self._channel.send({**message, "cpu_seconds": self._budget.cpu_seconds}, self._meter)
+
+    def answer(self, backend: BackendHandler | None) -> dict[str, Any]:
+        """Serve backend calls until the worker's answer comes.
+
+        Raises what the handler raises, LimitError at a limit, FrameError for a message that is not legal here.
+        """
+        while True:
+            frame = self._channel.receive(self._meter)
+            call = frame.pop("call", None)
+            if call is None:
+                self._meter.check()
+                return frame
+            if backend is None:
+                raise FrameError("a call to the backend where none is allowed")
+            if call == "ask":
+                self._ask(frame, backend)
+            elif call == "embed":
+                self._embed(frame, backend)
+            else:
+                raise FrameError("a call to the backend that does not exist")
+
+    def report(self) -> CallReport:
+        return CallReport(
+            self._ask_calls,
+            self._embed_calls,
+            self._embed_texts,
+            self._meter.cpu_seconds,
+            self._meter.wall_seconds,
+        )
+
+    def _ask(self, frame: dict[str, Any], backend: BackendHandler) -> None:
+        prompt, system_prompt, json_object = (frame.get(name) for name in ("prompt", "system_prompt", "json_object"))
+        if not (isinstance(prompt, str) and isinstance(system_prompt, str | None) and isinstance(json_object, bool)):
+            raise FrameError("ask came with arguments of the wrong kind")
+        self._ask_calls += 1
+        self._refuse_above(self._ask_calls, self._budget.ask_calls, "calls of backend.ask")
+        with self._meter.engine_time():
+            text = backend.ask(
+                plain_text(prompt), None if system_prompt is None else plain_text(system_prompt), json_object
+            )
+        if type(text) is not str:
+            raise SandboxError(f"the backend handler's ask must return a str, it returned {type(text).__name__}")
+        self._channel.send({"text": text}, self._meter)
+
+    def _embed(self, frame: dict[str, Any], backend: BackendHandler) -> None:
+        texts = frame.get("texts")
+        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+            raise FrameError("embed came with something else than a list of texts")
+        self._embed_calls += 1
+        self._embed_texts += len(texts)
+        most = self._budget.embed_texts
+        self._refuse_above(self._embed_texts, most, "texts for backend.embed")
+        self._refuse_above(self._embed_calls, most, "calls of backend.embed")
+        with self._meter.engine_time():
+            vectors = _checked(backend.embed([plain_text(text) for text in texts]), len(texts))
+        self._channel.send({"shape": list(vectors.shape)}, self._meter)
+        self._channel.send_array(vectors, self._meter)
+
+    def _refuse_above(self, count: int, most: int, of: str) -> None:
+        if count > most:
+            raise LimitError("limit:calls", f"{self._what} made more than {most} {of}")
+
+
+def _checked(vectors: Any, rows: int) -> NDArray[np.float32]:
+    array = np.asarray(vectors)
+    if array.ndim != 2 or array.shape[0] != rows or array.dtype.kind != "f":
+        raise SandboxError(
+            f"the backend handler's embed must return a float array of shape ({rows}, d), "
+            f"it returned {array.dtype} {array.shape}"
+        )
+    return np.ascontiguousarray(array, dtype="<f4")
+
+
+def none_result(answer: Mapping[str, Any]) -> None:
+    """Check the answer to an order that returns nothing; raises the failure it tells, FrameError if it is no answer."""
+    raise_failure(answer)
+    if dict(answer) != {"done": None}:
+        raise FrameError("an answer that is none")
+
+
+def text_result(answer: Mapping[str, Any]) -> str:
+    """The text that `retrieve` returned, checked here whatever the worker says of it."""
+    raise_failure(answer)
+    text = answer.get("done")
+    if type(text) is not str:
+        raise FrameError("an answer that is none")
+    if len(text) > OUT_CHAR_BUDGET:
+        raise InvalidResult(
+            "retrieve_length", f"retrieve() returned {len(text)} characters; at most {OUT_CHAR_BUDGET} are allowed"
+        )
+    return plain_text(text)
+
+
+def raise_failure(answer: Mapping[str, Any]) -> None:
+    """Raise CandidateError, LimitError or InvalidResult if the worker reports a failure of the program."""
+    if not answer.keys() & {"failed", "invalid"}:
+        return
+    message, line = answer.get("message"), answer.get("line")
+    if not isinstance(message, str) or not (line is None or type(line) is int):
+        raise FrameError("a failure told in the wrong form")
+    message = plain_text(message[:_MESSAGE_CHARS])
+    if answer.get("invalid") in _INVALID_CODES:
+        raise InvalidResult(answer["invalid"], message)
+    if answer.get("failed") == "memory":
+        raise LimitError("limit:memory", f"the program needs more memory than its limit: {message}", line)
+    if answer.get("failed") == "error":
+        raise CandidateError("error", message, line)
+    raise FrameError("a failure of an unknown kind")

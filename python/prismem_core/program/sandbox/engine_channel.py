@@ -1,0 +1,203 @@
+"""The engine's end of a socket to a worker: never blocks past a limit, never trusts what arrives."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import select
+import signal
+import socket
+import struct
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prismem_core.errors import LimitError
+from prismem_core.program.sandbox import frames
+from prismem_core.program.sandbox.limits import Budget
+
+_CREDENTIALS = struct.Struct("3i")
+_SHORTEST_POLL_SECONDS = 0.01
+_LONGEST_POLL_SECONDS = 0.1
+
+
+class ChannelClosed(Exception):
+    """The other end is gone."""
+
+
+class WatchedProcess:
+    """A process of the sandbox that the engine clocks and kills, held by descriptor so that the pid cannot be reused."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._descriptor: int | None = None
+        with contextlib.suppress(OSError):
+            self._descriptor = os.pidfd_open(pid)
+
+    def cpu_seconds(self) -> float | None:
+        """Processor time of the whole process so far, or None once it is gone."""
+        try:
+            return time.clock_gettime((~self.pid << 3) | 2)
+        except OSError:
+            return None
+
+    def kill(self) -> None:
+        """End the process at once and let go of it; further calls do nothing."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is None:
+            return
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+        os.close(descriptor)
+
+
+class Meter:
+    """Processor and wall time of one call, the engine's own part left out; raises LimitError past the budget."""
+
+    def __init__(self, what: str, budget: Budget) -> None:
+        self._what = what
+        self._budget = budget
+        self._start = time.monotonic()
+        self._engine_seconds = 0.0
+        self._process: WatchedProcess | None = None
+        self._cpu_before = 0.0
+        self._cpu_seconds = 0.0
+
+    def watch(self, process: WatchedProcess, *, fresh: bool) -> None:
+        """Clock `process` from now on, or from its birth if it is `fresh`."""
+        self._process = process
+        self._cpu_before = 0.0 if fresh else process.cpu_seconds() or 0.0
+
+    @contextlib.contextmanager
+    def engine_time(self) -> Any:
+        """Time inside does not count."""
+        start = time.monotonic()
+        try:
+            yield
+        finally:
+            self._engine_seconds += time.monotonic() - start
+
+    @property
+    def wall_seconds(self) -> float:
+        return time.monotonic() - self._start - self._engine_seconds
+
+    @property
+    def cpu_seconds(self) -> float:
+        now = self._process.cpu_seconds() if self._process else None
+        if now is not None:
+            self._cpu_seconds = max(0.0, now - self._cpu_before)
+        return self._cpu_seconds
+
+    def check(self) -> float:
+        """Raise LimitError past a limit; else return how many seconds may pass before the next check."""
+        cpu_left = self._budget.cpu_seconds - self.cpu_seconds
+        if cpu_left < 0:
+            raise LimitError("limit:cpu", f"{self._what} used more than {self._budget.cpu_seconds:g} s processor time")
+        wall_left = self._budget.wall_seconds - self.wall_seconds
+        if wall_left < 0:
+            raise LimitError("limit:wall", f"{self._what} took longer than {self._budget.wall_seconds:g} s")
+        soonest = min(cpu_left / (os.cpu_count() or 1), wall_left, _LONGEST_POLL_SECONDS)
+        return max(soonest, _SHORTEST_POLL_SECONDS)
+
+
+class EngineChannel:
+    """Frames over one socket; every method may raise LimitError (meter), ChannelClosed and frames.FrameError."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        self._socket = connection
+        self._poll = select.poll()
+        self._poll.register(connection.fileno(), 0)
+
+    def send(self, message: Mapping[str, Any], meter: Meter, descriptor: int | None = None) -> None:
+        data = memoryview(frames.encode(message, frames.TO_WORKER_BYTES))
+        while descriptor is not None:
+            try:
+                sent = socket.send_fds(self._socket, [data], [descriptor])
+            except BlockingIOError:
+                self._wait(select.POLLOUT, meter)
+            except OSError:
+                raise ChannelClosed from None
+            else:
+                data, descriptor = data[sent:], None
+        self._send_bytes(data, meter)
+
+    def send_array(self, array: NDArray[np.float32], meter: Meter) -> None:
+        """The bytes of a contiguous float32 array; the frame before has to tell its shape."""
+        if array.size:
+            self._send_bytes(array.data.cast("B"), meter)
+
+    def receive(self, meter: Meter) -> dict[str, Any]:
+        header = self._receive_bytes(frames.LENGTH.size, meter)
+        return frames.decode(self._receive_bytes(frames.length(bytes(header), frames.FROM_WORKER_BYTES), meter))
+
+    def receive_from(self, meter: Meter) -> tuple[dict[str, Any], int]:
+        """The first frame of a copy, and the pid that the kernel says it came from (needs SO_PASSCRED)."""
+        space = socket.CMSG_SPACE(_CREDENTIALS.size)
+        while True:
+            try:
+                header, ancillary, _, _ = self._socket.recvmsg(frames.LENGTH.size, space)
+                break
+            except BlockingIOError:
+                self._wait(select.POLLIN, meter)
+            except OSError:
+                raise ChannelClosed from None
+        if not header:
+            raise ChannelClosed
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 0)
+        header += bytes(self._receive_bytes(frames.LENGTH.size - len(header), meter))
+        message = frames.decode(self._receive_bytes(frames.length(header, frames.FROM_WORKER_BYTES), meter))
+        for level, kind, data in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_CREDENTIALS:
+                return message, _CREDENTIALS.unpack_from(data)[0]
+        raise frames.FrameError("a first frame came without its sender's identity")
+
+    def expect_silence(self) -> None:
+        """FrameError if bytes wait that no order asked for; ChannelClosed if the other end is gone."""
+        try:
+            waiting = self._socket.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return
+        except OSError:
+            raise ChannelClosed from None
+        if not waiting:
+            raise ChannelClosed
+        raise frames.FrameError("the worker sent something that no order asked for")
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _send_bytes(self, data: memoryview, meter: Meter) -> None:
+        while data:
+            try:
+                data = data[self._socket.send(data) :]
+            except BlockingIOError:
+                self._wait(select.POLLOUT, meter)
+            except OSError:
+                raise ChannelClosed from None
+
+    def _receive_bytes(self, size: int, meter: Meter) -> bytearray:
+        data = bytearray(size)
+        view = memoryview(data)
+        while view:
+            try:
+                count = self._socket.recv_into(view)
+            except BlockingIOError:
+                self._wait(select.POLLIN, meter)
+                continue
+            except OSError:
+                raise ChannelClosed from None
+            if count == 0:
+                raise ChannelClosed
+            view = view[count:]
+        return data
+
+    def _wait(self, events: int, meter: Meter) -> None:
+        """Return once the socket is ready; check the meter now and then meanwhile."""
+        self._poll.modify(self._socket.fileno(), events)
+        while not self._poll.poll(math.ceil(meter.check() * 1000)):
+            pass

@@ -1,0 +1,160 @@
+"""Engine side of the zygote: start it in a clean environment, order workers from it, end it with all it made."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from prismem_core.errors import SandboxError
+from prismem_core.program.sandbox import frames
+
+# What passes from the engine's environment: choices of a numeric kernel, so that both sides round alike.
+_PASSED_ON = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
+_ENVIRONMENT = {
+    "PYTHONHASHSEED": "0",
+    "PYTHONUTF8": "1",
+    "TZ": "UTC",
+    "OPENBLAS_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+}
+_START_SECONDS = 120.0
+_ORDER_SECONDS = 60.0
+_END_SECONDS = 10.0
+
+
+class ZygoteGone(Exception):
+    """The zygote does not answer any more; its workers are gone with it."""
+
+
+class Launcher:
+    """One zygote process; orders may come from several threads."""
+
+    def __init__(self) -> None:
+        if sys.platform != "linux" or not sys.executable:
+            raise SandboxError(
+                "memory programs run in a sandbox that needs Linux and a Python interpreter to start; "
+                "use Linux, a container or WSL2"
+            )
+        environment = dict(_ENVIRONMENT)
+        environment.update({name: os.environ[name] for name in _PASSED_ON if name in os.environ})
+        self._lock = threading.Lock()
+        self._socket, theirs = socket.socketpair()
+        self._socket.settimeout(_ORDER_SECONDS)
+        script = Path(__file__).with_name("zygote.py")
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-s", "-P", "-B", str(script), str(theirs.fileno())],
+                env=environment,
+                cwd="/",
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+        except OSError as error:
+            self._socket.close()
+            raise SandboxError(f"the sandbox could not be started: {error}") from error
+        finally:
+            theirs.close()
+        self._await_start()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def spawn(self, memory_bytes: int) -> tuple[int, socket.socket]:
+        """A new worker's pid and the socket to it; SandboxError if the system refuses another process."""
+        mine, theirs = socket.socketpair()
+        try:
+            answer = self._order({"op": "spawn", "memory_bytes": memory_bytes}, theirs.fileno())
+        except BaseException:
+            mine.close()
+            raise
+        finally:
+            theirs.close()
+        if "pid" not in answer:
+            mine.close()
+            raise SandboxError(f"no worker process could be made: {answer.get('refused')}")
+        return int(answer["pid"]), mine
+
+    def end(self, pid: int) -> tuple[int, float]:
+        """Kill a worker and its descendants; its wait status and processor seconds."""
+        answer = self._order({"op": "end", "pid": pid})
+        return int(answer["status"]), float(answer["cpu_seconds"])
+
+    def alive(self) -> bool:
+        """Whether the zygote still holds its socket: this is closed before its workers are told of its end."""
+        poll = select.poll()
+        try:
+            poll.register(self._socket.fileno(), select.POLLRDHUP)
+        except ValueError:
+            return False
+        return not poll.poll(0)
+
+    def close(self) -> None:
+        """End the zygote, its workers and all their descendants; returns when they are gone."""
+        self._socket.close()
+        try:
+            self._process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        if self._process.stderr is not None:
+            self._process.stderr.close()
+
+    def abandon(self) -> None:
+        """In a forked child of the engine: let go of the descriptors, touch no process."""
+        self._socket.close()
+
+    def _order(self, message: dict[str, Any], descriptor: int | None = None) -> dict[str, Any]:
+        data = frames.encode(message, frames.TO_WORKER_BYTES)
+        with self._lock:
+            try:
+                if descriptor is None:
+                    self._socket.sendall(data)
+                else:
+                    sent = socket.send_fds(self._socket, [data], [descriptor])
+                    self._socket.sendall(data[sent:])
+                return self._receive()
+            except OSError as error:
+                raise ZygoteGone(str(error)) from None
+
+    def _receive(self) -> dict[str, Any]:
+        header = self._read(frames.LENGTH.size)
+        return frames.decode(self._read(frames.length(header, frames.FROM_WORKER_BYTES)))
+
+    def _read(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            part = self._socket.recv(size - len(data))
+            if not part:
+                raise ConnectionError("the zygote closed its socket")
+            data += part
+        return data
+
+    def _await_start(self) -> None:
+        deadline = time.monotonic() + _START_SECONDS
+        self._socket.settimeout(_START_SECONDS)
+        try:
+            self._receive()
+        except OSError:
+            late = time.monotonic() >= deadline
+            self._process.kill()
+            stderr = b""
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                stderr = self._process.communicate(timeout=_END_SECONDS)[1]
+            self._socket.close()
+            last = stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
+            reason = f"no answer within {_START_SECONDS:g} s" if late else (last or ["it ended without a word"])[0]
+            raise SandboxError(f"the sandbox could not be started: {reason}") from None
+        self._socket.settimeout(_ORDER_SECONDS)

@@ -1,0 +1,72 @@
+"""Budgets of a worker, what one call used of them, and the engine calls a program may make."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class BackendHandler(Protocol):
+    """Serves `backend.ask` and `backend.embed` of a program; runs in the engine, in the thread that made the call.
+
+    What it raises ends the worker and reaches the caller unchanged: a failing model is never the program's fault.
+    """
+
+    def ask(self, prompt: str, system_prompt: str | None, json_object: bool) -> str: ...
+
+    def embed(self, texts: list[str]) -> NDArray[np.float32]:
+        """Vectors of the texts, shape (n, d), one row a text; (0, d) for no text."""
+        ...
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What one call may use: processor and wall seconds of the program itself, model calls and embedded texts."""
+
+    cpu_seconds: float
+    wall_seconds: float
+    ask_calls: int
+    embed_texts: int
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of one worker (spec section 14); `index_*` also bind loading the program and `Memory.__init__`.
+
+    Time spent in the backend handler counts against neither processor nor wall time. `embed_texts` also bounds the
+    number of `embed` calls. Memory is the address space of the worker, interpreter and libraries included.
+    """
+
+    index_cpu_seconds: float = 20.0
+    index_wall_seconds: float = 60.0
+    retrieve_cpu_seconds: float = 5.0
+    retrieve_wall_seconds: float = 15.0
+    memory_bytes: int = 2 << 30
+    index_ask_calls: int = 8
+    retrieve_ask_calls: int = 4
+    index_embed_texts: int = 20_000
+    retrieve_embed_texts: int = 64
+
+    @property
+    def index(self) -> Budget:
+        return Budget(self.index_cpu_seconds, self.index_wall_seconds, self.index_ask_calls, self.index_embed_texts)
+
+    @property
+    def retrieve(self) -> Budget:
+        return Budget(
+            self.retrieve_cpu_seconds, self.retrieve_wall_seconds, self.retrieve_ask_calls, self.retrieve_embed_texts
+        )
+
+
+@dataclass(frozen=True)
+class CallReport:
+    """What one call used, measured and counted by the engine; seconds leave out the backend handler's own time."""
+
+    ask_calls: int
+    embed_calls: int
+    embed_texts: int
+    cpu_seconds: float
+    wall_seconds: float
