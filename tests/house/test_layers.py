@@ -21,6 +21,7 @@ ROWS: tuple[frozenset[str], ...] = (
     frozenset({"evaluation"}),
     frozenset({"evolution"}),
     frozenset({"integrations", "clients"}),
+    frozenset({"jobs"}),
     frozenset({"cli"}),
 )
 RANK = {room: row for row, rooms in enumerate(ROWS) for room in rooms}

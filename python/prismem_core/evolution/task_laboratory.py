@@ -81,13 +81,13 @@ class TaskLaboratory:
     def cases(self, program_id: str, source: str, task_ids: Sequence[str]) -> Sequence[Case]:
         """Cases of the program on training tasks."""
         evaluation = self._run(program_id, source, tuple(task_ids))
-        with self._ledger.scope(program=program_id):
+        with self._ledger.scope(program=program_id, purpose="diagnostics"):
             return self._diagnoser.cases(Program(source), evaluation, self._evaluator.tasks(task_ids))
 
     def diagnostics(self, program_id: str, source: str) -> DiagnosticsTable:
         """The diagnostics table over all training tasks."""
         evaluation = self._run(program_id, source, tuple(task.id for task in self._train))
-        with self._ledger.scope(program=program_id):
+        with self._ledger.scope(program=program_id, purpose="diagnostics"):
             return self._diagnoser.table(Program(source), evaluation, self._train)
 
     def lengths(self, program_id: str, source: str) -> Lengths:

@@ -181,12 +181,15 @@ class Pipeline:
                 positions.setdefault(history_id, []).append(position)
         done = [0]
         total = sum(map(len, positions.values()))
+        stopping = threading.Event()
 
         def one(history_id: str) -> tuple[dict[int, Retrieval | Failure], Mapping[str, Any] | None]:
             memory = self._memory(program, keys, extracted[history_id])
             results: dict[int, Retrieval | Failure] = {}
             try:
                 for position in positions[history_id]:
+                    if stopping.is_set():
+                        break
                     results[position] = self._retrieve_one(memory, keys, traces[position])
                     if isinstance(results[position], Failure):
                         break
@@ -198,7 +201,12 @@ class Pipeline:
                 memory.close()
 
         with ThreadPoolExecutor(max(1, self.settings.workers)) as pool:
-            outcomes = dict(zip(positions, pool.map(one, positions), strict=True))
+            try:
+                outcomes = dict(zip(positions, pool.map(one, positions), strict=True))
+            except BaseException:
+                # An interrupt must not wait for every question of the histories at hand.
+                stopping.set()
+                raise
         finished = list(traces)
         for history_id, (results, index_usage) in outcomes.items():
             if index_usage is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,37 +41,40 @@ class Ledger:
     opening.
     """
 
-    def __init__(self, path: Path | None = None) -> None:
+    def __init__(self, path: Path | None = None, *, read_only: bool = False) -> None:
         self._lock = threading.Lock()
         self._totals: dict[tuple[str, str], Usage] = {}
-        self._programs: dict[tuple[str, str], Usage] = {}
+        self._purposes: dict[tuple[str, str, str], Usage] = {}
         self._scope: dict[str, Any] = {}
         self._descriptor: int | None = None
         self._path = path
         if path is not None:
-            self._load(path)
+            self._load(path, read_only)
+            if read_only:
+                return
             self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
-    def _load(self, path: Path) -> None:
+    def _load(self, path: Path, read_only: bool) -> None:
         if not path.exists():
             return
         data = path.read_bytes()
         whole = data.rfind(b"\n") + 1
-        if whole < len(data):
+        if whole < len(data) and not read_only:
             os.truncate(path, whole)
         for line in data[:whole].splitlines():
             try:
                 record = json.loads(line)
                 usage = Usage(1, int(record["input_tokens"]), int(record["output_tokens"]))
-                self._count(str(record["role"]), str(record["stage"]), str(record.get("program", "")), usage)
+                self._count(record, usage)
             except (ValueError, KeyError, TypeError) as error:
                 raise RunError(
                     f"{path} is damaged: a line is not a call record ({error}); delete the file to lose only the counts"
                 ) from error
 
-    def _count(self, role: str, stage: str, program: str, usage: Usage) -> None:
-        self._totals.setdefault((role, stage), Usage()).add(usage)
-        self._programs.setdefault((program, stage), Usage()).add(usage)
+    def _count(self, record: Mapping[str, Any], usage: Usage) -> None:
+        program, stage, purpose = str(record.get("program", "")), str(record["stage"]), str(record.get("purpose", ""))
+        self._totals.setdefault((str(record["role"]), stage), Usage()).add(usage)
+        self._purposes.setdefault((program, stage, purpose), Usage()).add(usage)
 
     @contextmanager
     def scope(self, **fields: Any) -> Iterator[None]:
@@ -95,7 +98,7 @@ class Ledger:
                 "input_tokens": input_tokens,
                 "output_tokens": output_tokens,
             }
-            self._count(role, stage, str(self._scope.get("program", "")), Usage(1, input_tokens, output_tokens))
+            self._count(line, Usage(1, input_tokens, output_tokens))
             if self._descriptor is None:
                 return
             data = (json.dumps(line, ensure_ascii=False, sort_keys=True, separators=(",", ":")) + "\n").encode()
@@ -113,10 +116,18 @@ class Ledger:
         with self._lock:
             return {key: Usage(**self._totals[key].to_dict()) for key in sorted(self._totals)}
 
-    def by_program(self) -> dict[tuple[str, str], Usage]:
-        """Usage by (program, stage), in sorted order."""
+    def by_purpose(self) -> dict[tuple[str, str, str], Usage]:
+        """Usage by (program, stage, purpose), in sorted order."""
         with self._lock:
-            return {key: Usage(**self._programs[key].to_dict()) for key in sorted(self._programs)}
+            return {key: Usage(**self._purposes[key].to_dict()) for key in sorted(self._purposes)}
+
+    def for_purpose(self, purpose: str) -> Usage:
+        """All usage recorded inside a scope of that purpose."""
+        total = Usage()
+        for (_, _, own), usage in self.by_purpose().items():
+            if own == purpose:
+                total.add(usage)
+        return total
 
     def close(self) -> None:
         """Close the file; counts stay readable."""

@@ -1,0 +1,56 @@
+"""`prismem evaluate`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from prismem_core.cli.options import Data, Sets, SettingsFile, SplitFile, Workers, parse_sets
+
+
+def evaluate_command(
+    program: Annotated[
+        list[str],
+        typer.Argument(help="Program files or library names (seed, naive_rag, bm25_rag, ...).", show_default=False),
+    ],
+    data: Data,
+    split: SplitFile = None,
+    part: Annotated[str, typer.Option("--part", help="train, valid, test or all.")] = "test",
+    workers: Workers = None,
+    cache: Annotated[Path | None, typer.Option("--cache", help="Execution cache to read and fill.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print all of it as one JSON object.")] = False,
+    questions: Annotated[
+        Path | None, typer.Option("--questions", help="Also write one JSON line a question to this file.")
+    ] = None,
+    settings: SettingsFile = None,
+    sets: Sets = None,
+) -> None:
+    """Evaluate any programs or baselines on any data, with the same reader for all of them.
+
+    Example: prismem evaluate seed bm25_rag runs/first/programs/n12-*.py --data sample
+    """
+    from prismem_core.errors import SettingsError
+    from prismem_core.jobs.evaluation_job import evaluate_programs, evaluation_tables
+    from prismem_core.jobs.settings import JobSettings, load_job_settings
+    from prismem_core.runs.report.terminal import draw
+    from prismem_core.tasks.datasets import read_split
+
+    job_sets, unknown = parse_sets(sets, set(JobSettings.model_fields))
+    if unknown:
+        raise SettingsError(
+            f"{next(iter(unknown))!r} is no setting of an evaluation; see the table [job] in docs/settings.md"
+        )
+    given = {} if workers is None else {"workers": workers}
+    job, _ = load_job_settings(settings, {**job_sets, **given}, {})
+    parts = None if split is None else read_split(split)
+    result = evaluate_programs(program, data, parts, part, job, cache, questions)
+    if as_json:
+        print(json.dumps(result, ensure_ascii=False, indent=2))
+        return
+    console = Console()
+    for table in evaluation_tables(result):
+        console.print(draw(table))

@@ -1,0 +1,95 @@
+"""`prismem evolve` and `prismem resume`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from prismem_core.cli.options import Data, Sets, SettingsFile, SplitFile, Workers, parse_sets
+from prismem_core.cli.progress import ProgressObserver
+
+if TYPE_CHECKING:
+    from prismem_core.evolution.settings import EvolutionSettings
+
+
+def evolve_command(
+    data: Data,
+    run: Annotated[Path, typer.Option("--run", help="Directory of the run; missing or empty.", show_default=False)],
+    split: SplitFile = None,
+    strategy: Annotated[str | None, typer.Option("--strategy", help="prismem or holistic.")] = None,
+    start: Annotated[
+        str | None, typer.Option("--start", help="Program to start from: a file or a library name. [default: seed]")
+    ] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Seed of every random choice. [default: 0]")] = None,
+    workers: Workers = None,
+    reuse: Annotated[str | None, typer.Option("--reuse", help="content, paper or off.")] = None,
+    cache: Annotated[
+        Path | None, typer.Option("--cache", help="Execution cache to use in place of the run's own.")
+    ] = None,
+    settings: SettingsFile = None,
+    sets: Sets = None,
+) -> None:
+    """Evolve a memory program on a data set and report start against result.
+
+    Training questions drive the search, validation questions choose the result, test questions decide nothing and are
+    measured once at the end. Stop it whenever you like: `prismem resume DIR` goes on and pays for nothing twice.
+
+    Examples:
+
+      prismem evolve --data sample --run runs/first
+
+      prismem evolve --data locomo10.json --split split.json --run runs/locomo --set T2=6
+    """
+    from prismem_core.jobs.evolution_job import EvolutionJob, start_run, start_source
+    from prismem_core.jobs.settings import JobSettings, load_job_settings
+    from prismem_core.tasks.datasets import read_split
+
+    job_sets, evolution_sets = parse_sets(sets, set(JobSettings.model_fields))
+    job_settings, evolution_settings = load_job_settings(
+        settings,
+        {**job_sets, **_given(workers=workers, reuse=reuse)},
+        {**evolution_sets, **_given(seed=seed, strategy=strategy)},
+    )
+    job = EvolutionJob(
+        data if data == "sample" else str(Path(data).absolute()),
+        None if split is None else read_split(split),
+        job_settings,
+        evolution_settings,
+        start_source(start),
+        None if cache is None else str(cache.absolute()),
+    )
+    _follow(run, lambda observer: start_run(run, job, observer), evolution_settings)
+
+
+def resume_command(
+    run: Annotated[Path, typer.Argument(help="Directory of the run.", show_default=False)],
+    workers: Workers = None,
+) -> None:
+    """Go on with a run that was stopped; what was finished is neither lost nor paid for again."""
+    from prismem_core.evolution.settings import build_settings
+    from prismem_core.jobs.evolution_job import resume_run
+    from prismem_core.runs.run import read_manifest
+
+    settings = build_settings(read_manifest(run).settings)
+    _follow(run, lambda observer: resume_run(run, observer, workers=workers), settings)
+
+
+def _given(**values: Any) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _follow(run: Path, work: Callable[[ProgressObserver], Path], settings: EvolutionSettings) -> None:
+    from prismem_core.jobs.reports import load_report, write_markdown
+    from prismem_core.runs.report.terminal import show
+
+    console = Console()
+    with ProgressObserver(console, settings.T1 + settings.T2 + settings.T3) as observer:
+        work(observer)
+    report = load_report(run)
+    path = write_markdown(run, report)
+    show(report, console, short=True)
+    console.print(f"report: {path}", highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,80 @@
+"""The command `prismem`: each subcommand parses its words, calls one job and prints the result."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from types import FrameType
+from typing import NoReturn
+
+import click
+import typer
+
+from prismem_core.cli import doctor, evaluate, evolve, report, validate
+from prismem_core.errors import PrismemError
+
+app = typer.Typer(
+    name="prismem",
+    help=(
+        "Evolve, evaluate and inspect agent-memory programs.\n\n"
+        "First steps: `prismem evolve --data sample --run runs/first`, then `prismem report runs/first`. "
+        "Without further settings everything runs on the embedded default: no GPU, no key, no network."
+    ),
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("evolve")(evolve.evolve_command)
+app.command("resume")(evolve.resume_command)
+app.command("evaluate")(evaluate.evaluate_command)
+app.command("validate")(validate.validate_command)
+app.command("report")(report.report_command)
+app.command("doctor")(doctor.doctor_command)
+
+
+def main() -> NoReturn:
+    """Run the command line; every error a user can cause is one line on stderr and an exit code other than 0."""
+    signal.signal(signal.SIGINT, _Interrupts())
+    try:
+        result = app(standalone_mode=False)
+    except KeyboardInterrupt:
+        _fail("interrupted; what was finished is kept: go on with `prismem resume DIR`", 130)
+    except PrismemError as error:
+        _fail(str(error), error.exit_code)
+    except click.exceptions.Exit as error:
+        sys.exit(error.exit_code)
+    except click.exceptions.Abort:
+        _fail("interrupted; what was finished is kept: go on with `prismem resume DIR`", 130)
+    except click.ClickException as error:
+        error.show(sys.stderr)
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except MemoryError:
+        _fail("out of memory; use fewer --workers or a smaller data set", 1)
+    except OSError as error:
+        where = f" ({error.filename})" if error.filename else ""
+        _fail(f"{error.strerror or error}{where}; nothing that was finished is lost", 1)
+    sys.exit(result if isinstance(result, int) else 0)
+
+
+class _Interrupts:
+    """The first Ctrl-C ends the job in order, the second at once: the journal is whole after every event anyway."""
+
+    def __init__(self) -> None:
+        self._seen = 0
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        self._seen += 1
+        if self._seen > 1:
+            os.write(2, b"prismem: stopped at once; what was finished is kept: go on with `prismem resume DIR`\n")
+            os._exit(130)
+        raise KeyboardInterrupt
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    print(f"prismem: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(code)

@@ -1,0 +1,52 @@
+"""Options that several subcommands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from prismem_core.errors import SettingsError
+
+Data = Annotated[
+    str,
+    typer.Option(
+        "--data",
+        help='"sample" (packaged), or a path: LoCoMo JSON, BEAM chats folder, JSON Lines (docs/data.md).',
+        show_default=False,
+    ),
+]
+SplitFile = Annotated[
+    Path | None,
+    typer.Option("--split", help='JSON file {"train": [...], "valid": [...], "test": [...]} of conversation ids.'),
+]
+SettingsFile = Annotated[
+    Path | None, typer.Option("--settings", help="TOML file with the tables [job] and [evolution].")
+]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", help="One setting, KEY=VALUE, such as T2=6 or reuse=off; may be repeated.", metavar="KEY=VALUE"
+    ),
+]
+Workers = Annotated[int | None, typer.Option("--workers", help="Threads; never changes a result.", min=1)]
+
+
+def parse_sets(pairs: list[str] | None, job_keys: set[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """`--set` values by table (job, evolution), read as TOML values, else as text; raises SettingsError without `=`."""
+    import tomllib
+
+    job: dict[str, Any] = {}
+    evolution: dict[str, Any] = {}
+    for pair in pairs or []:
+        key, found, text = pair.partition("=")
+        key = key.strip()
+        if not found or not key:
+            raise SettingsError(f"--set {pair!r} is not KEY=VALUE; write for example --set T2=6")
+        try:
+            value = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            value = text
+        (job if key in job_keys else evolution)[key] = value
+    return job, evolution

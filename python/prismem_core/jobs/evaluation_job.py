@@ -1,0 +1,119 @@
+"""Evaluate programs and baselines on a part of a data set, all with the same roles."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from prismem_core.errors import CandidateError, DataError, SettingsError
+from prismem_core.evaluation.score_table import summarise
+from prismem_core.jobs.evolution_job import start_source
+from prismem_core.jobs.settings import JobSettings
+from prismem_core.jobs.workbench import Workbench
+from prismem_core.program.program import Program
+from prismem_core.runs.report.tables import Table, number
+from prismem_core.tasks.capability import CAPABILITIES
+from prismem_core.tasks.datasets import load
+from prismem_core.tasks.task import Dataset
+
+PARTS = ("train", "valid", "test", "all")
+
+
+def evaluate_programs(
+    programs: Sequence[str],
+    data: str,
+    parts: Mapping[str, Sequence[str]] | None,
+    part: str,
+    settings: JobSettings,
+    cache: Path | None = None,
+    questions: Path | None = None,
+) -> dict[str, Any]:
+    """Summaries by program name, as plain JSON.
+
+    `part` is `train`, `valid`, `test` or `all`; `all` takes every question and needs no split. `questions` names a
+    JSON Lines
+    file that gets one row a program and question. Raises CandidateError for a program that fails while it runs.
+    """
+    if part not in PARTS:
+        raise SettingsError(f"unknown part {part!r}; expected one of: {', '.join(PARTS)}")
+    dataset = load(data)
+    task_ids = _task_ids(dataset, parts, part)
+    sources = {name: start_source(name) for name in programs}
+    result: dict[str, Any] = {
+        "data": {"name": dataset.name, "digest": dataset.digest, "repairs": dict(dataset.repairs)},
+        "part": part,
+        "questions": len(task_ids),
+        "programs": {},
+    }
+    rows: list[str] = []
+    with Workbench(dataset, settings, cache_directory=cache) as bench:
+        result["roles"] = bench.roles.identities
+        result["score"] = bench.evaluator.scoring.identity
+        for name, source in sources.items():
+            evaluation = bench.evaluator.evaluate(Program(source), task_ids)
+            if evaluation.failure is not None:
+                task_id, failure = evaluation.failure
+                where = f", line {failure.line}" if failure.line else ""
+                raise CandidateError(
+                    failure.kind, f"{name}{where}: {failure.stage} failed on {task_id}: {failure.message}"
+                )
+            result["programs"][name] = summarise(evaluation)
+            rows += [
+                json.dumps({"program": name, **outcome.to_dict()}, ensure_ascii=False)
+                for outcome in evaluation.outcomes.values()
+            ]
+        result["calls"] = {f"{role}/{stage}": usage.to_dict() for (role, stage), usage in bench.ledger.totals().items()}
+    if questions is not None:
+        try:
+            questions.write_text("".join(row + "\n" for row in rows), encoding="utf-8")
+        except OSError as error:
+            raise DataError(f"cannot write {questions}: {error.strerror}") from error
+    return result
+
+
+def _task_ids(dataset: Dataset, parts: Mapping[str, Sequence[str]] | None, part: str) -> tuple[str, ...]:
+    if part == "all":
+        return tuple(task.id for task in dataset.tasks)
+    chosen: tuple[str, ...] = getattr(dataset.split(parts), part)
+    if not chosen:
+        raise DataError(f"the {part} part of data set {dataset.name!r} is empty; use --part all or --split")
+    return chosen
+
+
+def evaluation_tables(result: Mapping[str, Any]) -> list[Table]:
+    """The tables that `prismem evaluate` prints."""
+    programs: Mapping[str, Any] = result["programs"]
+    present = [c for c in CAPABILITIES if any(str(c) in p["capabilities"] for p in programs.values())]
+    rows = []
+    for name, summary in programs.items():
+        by_capability = [number(summary["capabilities"][str(c)]["score"]) for c in present]
+        rows.append(
+            (
+                name,
+                *by_capability,
+                number(summary["overall"]),
+                number(summary["official"]),
+                number(summary["official_overall"]),
+                number(summary["recall"]),
+                f"{summary['retrieved_chars'] or 0:,.0f}",
+            )
+        )
+    columns = (
+        "program",
+        *(str(c) for c in present),
+        "overall",
+        "official (questions)",
+        "official (capabilities)",
+        "recall",
+        "characters",
+    )
+    scores = Table(f"{result['score']} on {result['questions']} {result['part']} questions", columns, tuple(rows))
+    types = list(dict.fromkeys(t for p in programs.values() for t in p["native_types"]))
+    official = Table(
+        "Official metric by native type",
+        ("program", *types),
+        tuple((name, *(number(p["native_types"][t]["official"]) for t in types)) for name, p in programs.items()),
+    )
+    return [scores, official]

@@ -1,0 +1,165 @@
+"""The main job: evolve a memory program on a data set, then measure start and result on questions selection never
+saw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import prismem_core
+from prismem_core.errors import DataError, RunError
+from prismem_core.evaluation.evaluate import Evaluation
+from prismem_core.evaluation.score_table import summarise
+from prismem_core.evolution.catalog_designer import CatalogDesigner
+from prismem_core.evolution.engine import evolve
+from prismem_core.evolution.laboratory import Observer
+from prismem_core.evolution.settings import EvolutionSettings, build_settings
+from prismem_core.evolution.task_laboratory import TaskLaboratory
+from prismem_core.jobs.settings import JobSettings, build_job_settings
+from prismem_core.jobs.workbench import Workbench, make_roles
+from prismem_core.program import library
+from prismem_core.program.program import Program
+from prismem_core.runs.events import Evaluated, ProgramAdded, RunFinished
+from prismem_core.runs.run import Manifest, Run, read_manifest
+from prismem_core.tasks.datasets import annotate, load
+from prismem_core.tasks.task import Dataset, Split
+
+LEDGER = "calls.jsonl"
+CACHE = "cache"
+
+
+@dataclass(frozen=True)
+class EvolutionJob:
+    """What a run is started from; all of it stands in the run's manifest, so that `resume` needs the directory
+    alone.
+    """
+
+    data: str
+    parts: Mapping[str, Sequence[str]] | None
+    job: JobSettings
+    evolution: EvolutionSettings
+    start: str
+    cache: str | None = None
+
+
+def start_run(directory: Path, job: EvolutionJob, observer: Observer) -> Path:
+    """Run a new job in `directory` (missing or empty) to its end; returns the directory."""
+    dataset, split = _prepare(job)
+    Program(job.start)
+    manifest = Manifest(
+        prismem_core.__version__,
+        job.evolution.model_dump(),
+        {"digest": dataset.digest, "name": dataset.name, "source": job.data, "repairs": dict(dataset.repairs)},
+        make_roles(job.job).identities,
+        {
+            "job": job.job.model_dump(),
+            "parts": None if job.parts is None else {part: list(ids) for part, ids in job.parts.items()},
+            "split": {"train": len(split.train), "valid": len(split.valid), "test": len(split.test)},
+            "start": job.start,
+            "cache": job.cache,
+        },
+    )
+    with Run.create(directory, manifest) as run:
+        _go_on(run, job, dataset, split, observer)
+    return directory
+
+
+def resume_run(directory: Path, observer: Observer, *, workers: int | None = None) -> Path:
+    """Go on with a run where it stopped; a finished one is only completed where something is missing."""
+    manifest = read_manifest(directory)
+    extra = manifest.extra
+    job_values = dict(extra["job"])
+    if workers is not None:
+        job_values["workers"] = workers
+    job = EvolutionJob(
+        manifest.data["source"],
+        extra["parts"],
+        build_job_settings(job_values),
+        build_settings(manifest.settings),
+        extra["start"],
+        extra["cache"],
+    )
+    dataset, split = _prepare(job)
+    roles = make_roles(job.job).identities
+    with Run.open(directory, version=prismem_core.__version__, data_digest=dataset.digest, roles=roles) as run:
+        _go_on(run, job, dataset, split, observer)
+    return directory
+
+
+def _prepare(job: EvolutionJob) -> tuple[Dataset, Split]:
+    dataset = load(job.data)
+    split = dataset.split(job.parts)
+    for part in ("train", "valid"):
+        if not getattr(split, part):
+            raise DataError(
+                f"the {part} part of data set {dataset.name!r} has no question; name its conversations with --split"
+            )
+    return annotate(dataset, split), split
+
+
+def _go_on(run: Run, job: EvolutionJob, dataset: Dataset, split: Split, observer: Observer) -> None:
+    directory = run.directory
+    cache = Path(job.cache) if job.cache is not None else directory / CACHE
+    with Workbench(
+        dataset,
+        job.job,
+        cache_directory=cache,
+        ledger_path=directory / LEDGER,
+        progress=observer.on_stage_progress,
+    ) as bench:
+        laboratory = TaskLaboratory(
+            bench.evaluator,
+            bench.evaluator.tasks(split.train),
+            bench.evaluator.tasks(split.valid),
+            bench.sandbox,
+            bench.ledger,
+            bench.roles.diagnostic_embedder,
+        )
+        if not run.finished:
+            evolve(laboratory, CatalogDesigner(), job.start, job.evolution, run, observer)
+        _measure_on_test(run, bench, split, observer)
+
+
+def _measure_on_test(run: Run, bench: Workbench, split: Split, observer: Observer) -> None:
+    """Evaluate the start and the result on the test questions, once each, after every decision has been made."""
+    if not split.test:
+        return
+    finished = [event for event in run.events if isinstance(event, RunFinished)]
+    if not finished:
+        raise RunError(f"{run.directory} ended without a result; resume it")
+    sources = {e.program: e.source for e in run.events if isinstance(e, ProgramAdded)}
+    measured = {e.program for e in run.events if isinstance(e, Evaluated) and e.purpose == "test"}
+    for program in dict.fromkeys(("n00", finished[-1].final)):
+        if program in measured:
+            continue
+        observer.on_step(finished[-1].iteration, finished[-1].iteration, f"test {program}")
+        with bench.ledger.scope(program=program, purpose="test"):
+            evaluation = bench.evaluator.evaluate(Program(sources[program]), split.test)
+        event = test_event(finished[-1].iteration, program, evaluation)
+        run.append(event)
+        observer.on_event(event)
+
+
+def test_event(iteration: int, program: str, evaluation: Evaluation) -> Evaluated:
+    """The journal's record of an evaluation on the test questions."""
+    failure: dict[str, Any] | None = None
+    if evaluation.failure is not None:
+        task_id, broken = evaluation.failure
+        failure = {"kind": broken.kind, "message": f"{task_id}: {broken.message}", "line": broken.line}
+    return Evaluated(iteration, program, "test", evaluation.scores, failure, summarise(evaluation))
+
+
+def start_source(name: str | None) -> str:
+    """The source of a start: a library program by name, or a file; the seed where none is named."""
+    if name is None:
+        return library.source("seed")
+    if name in library.names():
+        return library.source(name)
+    path = Path(name)
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"no program at {name}: {error}; give a file or one of: {', '.join(library.names())}") from None

