@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 from prismem_core.errors import DataError
+from prismem_core.evaluation.scoring import Scored, Scoring
 from prismem_core.pipeline.pipeline import ExtractedHistory, Pipeline
 from prismem_core.pipeline.trace import Failure, StageUsage, Trace
 from prismem_core.program.program import Program
@@ -15,37 +16,6 @@ from prismem_core.roles.protocols import Judge, Verdict
 from prismem_core.tasks.capability import CAPABILITIES, Capability
 from prismem_core.tasks.task import Dataset, Task
 from prismem_core.tasks.text import distinct_evidence, normal_form
-
-
-@dataclass(frozen=True)
-class Scored:
-    """A selection score in [0, 1], None when a judge could not be read; `parts` go into reports."""
-
-    score: float | None
-    parts: Mapping[str, float] = field(default_factory=dict)
-
-
-class Scoring(Protocol):
-    """Turns a finished trace into the score that drives selection; `twin` is the trace of the task's twin, if it has
-    one.
-    """
-
-    identity: str
-
-    def score(self, task: Task, trace: Trace, twin: Trace | None) -> Scored: ...
-
-
-class JudgeScoring:
-    """The judge's verdict on the answer alone is the score, as in the paper."""
-
-    def __init__(self, judge: Judge) -> None:
-        self.identity = f"judge:{judge.identity}"
-        self._judge = judge
-
-    def score(self, task: Task, trace: Trace, twin: Trace | None) -> Scored:
-        """The judge's score of the answer."""
-        verdict = self._judge.score(task, trace.answer)
-        return Scored(verdict.score, verdict.parts)
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,11 @@ def _means(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "failed": sum(row["failure"] is not None for row in rows),
         "score": average(lambda row: row["score"]),
         "official": average(lambda row: row["official"]),
-        "official_parts": {name: average(lambda row, name=name: row["official_parts"].get(name)) for name in parts},
+        "official_parts": {name: average(_part(name)) for name in parts},
         "recall": average(lambda row: row["recall"]),
         "retrieved_chars": average(lambda row: float(row["retrieved_chars"]) if row["failure"] is None else None),
     }
+
+
+def _part(name: str) -> Callable[[Mapping[str, Any]], float | None]:
+    return lambda row: row["official_parts"].get(name)

@@ -7,8 +7,8 @@ from types import TracebackType
 
 from prismem_core.cache import ExecutionCache
 from prismem_core.clients.offline import offline_roles
-from prismem_core.evaluation.evaluate import Evaluator, JudgeScoring, Scoring
-from prismem_core.evaluation.offline_score import OfflineScoring
+from prismem_core.evaluation.evaluate import Evaluator
+from prismem_core.evaluation.scoring import JudgeScoring, OfflineScoring, Scoring
 from prismem_core.jobs.settings import JobSettings
 from prismem_core.pipeline.pipeline import Pipeline, Progress
 from prismem_core.program.sandbox import Sandbox
@@ -46,9 +46,7 @@ class Workbench:
         chat = CachedChat(self.roles.chat, self.cache, self.ledger, workers=settings.workers)
         embedder = CachedEmbedder(self.roles.embedder, self.cache, self.ledger)
         pipeline = Pipeline(chat, embedder, self.cache, self.sandbox, settings.pipeline(), progress)
-        scoring: Scoring = (
-            OfflineScoring(dataset.tasks) if settings.score == "offline" else JudgeScoring(self.roles.judge)
-        )
+        scoring: Scoring = OfflineScoring(dataset) if settings.score == "offline" else JudgeScoring(self.roles.judge)
         self.evaluator = Evaluator(pipeline, dataset, self.roles.judge, scoring)
 
     def close(self) -> None:

@@ -33,6 +33,6 @@ def retrieve(
         return Retrieval(found["text"], found["usage"])
     backend = make_backend()
     text, _ = memory.worker().retrieve(dict(query), backend)
-    record = {"text": text, "usage": backend.usage.to_dict()}
-    cache.put_json("retrieve", key, record)
-    return Retrieval(text, record["usage"])
+    usage = backend.usage.to_dict()
+    cache.put_json("retrieve", key, {"text": text, "usage": usage})
+    return Retrieval(text, usage)

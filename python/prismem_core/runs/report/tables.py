@@ -39,7 +39,7 @@ def score_tables(report: Contents) -> list[Table]:
         start, end = programs.get("n00"), programs.get(report.best)
         if start is None or end is None:
             continue
-        rows = []
+        rows: list[tuple[str, ...]] = []
         for capability in CAPABILITIES:
             before, after = _score(start, capability), _score(end, capability)
             if before is None or after is None:
