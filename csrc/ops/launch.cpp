@@ -1,0 +1,63 @@
+#include "ops/launch.hpp"
+
+#include <algorithm>
+
+namespace prismem {
+
+QueryPlan plan_queries(std::int64_t num_queries, std::int64_t num_keys, std::int64_t dim, const Segments& segments, std::int64_t block) {
+  QueryPlan plan;
+  plan.order.resize(static_cast<std::size_t>(num_queries));
+  const std::int64_t num_segments = segments.offsets != nullptr ? segments.count : 1;
+  const auto segment_of = [&](std::int64_t row) {
+    return segments.groups != nullptr ? segments.groups[row] : (segments.offsets != nullptr ? row : 0);
+  };
+  // A counting sort keeps rows of one segment in their order.
+  std::vector<std::int64_t> starts(static_cast<std::size_t>(num_segments) + 1, 0);
+  for (std::int64_t row = 0; row < num_queries; ++row) ++starts[static_cast<std::size_t>(segment_of(row)) + 1];
+  for (std::size_t s = 1; s < starts.size(); ++s) starts[s] += starts[s - 1];
+  std::vector<std::int64_t> next(starts.begin(), starts.end() - 1);
+  for (std::int64_t row = 0; row < num_queries; ++row) {
+    plan.order[static_cast<std::size_t>(next[static_cast<std::size_t>(segment_of(row))]++)] = row;
+  }
+  for (std::int64_t s = 0; s < num_segments; ++s) {
+    const std::int64_t begin = segments.offsets != nullptr ? segments.offsets[s] : 0;
+    const std::int64_t end = segments.offsets != nullptr ? segments.offsets[s + 1] : num_keys;
+    const std::int64_t last = starts[static_cast<std::size_t>(s) + 1];
+    for (std::int64_t first = starts[static_cast<std::size_t>(s)]; first < last; first += block) {
+      const std::int64_t count = std::min(block, last - first);
+      plan.blocks.push_back(QueryBlock{first, count, begin, end});
+      plan.work += static_cast<double>(count) * static_cast<double>(end - begin) * static_cast<double>(dim);
+    }
+  }
+  return plan;
+}
+
+std::int64_t block_size(std::int64_t num_queries, int threads) {
+  const std::int64_t share = (num_queries + threads - 1) / threads;
+  return std::clamp<std::int64_t>((share + 2) / 3 * 3, 3, kQueryBlock);
+}
+
+ThreadScratch::ThreadScratch(std::int64_t dim)
+    : floats_(static_cast<std::size_t>(kQueryBlock * (padded_dim(dim) + kKeyBlock))),
+      doubles_(static_cast<std::size_t>(kQueryBlock + kKeyBlock)),
+      ids_(static_cast<std::size_t>(kKeyBlock)),
+      packed_size_(kQueryBlock * padded_dim(dim)) {}
+
+Scratch ThreadScratch::view() {
+  return Scratch{floats_.data(), floats_.data() + packed_size_, doubles_.data(), doubles_.data() + kQueryBlock, ids_.data()};
+}
+
+std::vector<ThreadScratch> make_scratch(int threads, std::int64_t dim) {
+  std::vector<ThreadScratch> scratch;
+  scratch.reserve(static_cast<std::size_t>(threads));
+  for (int i = 0; i < threads; ++i) scratch.emplace_back(dim);
+  return scratch;
+}
+
+void note_bad(Report& report, std::int64_t query, std::int64_t key) {
+  if (report.bad_query >= 0 && report.bad_query <= query) return;
+  report.bad_query = query;
+  report.bad_key = key;
+}
+
+}  // namespace prismem

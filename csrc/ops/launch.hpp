@@ -1,0 +1,52 @@
+// What the launchers share: blocks of queries that see the same keys, scratch memory for each thread, reports.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "prismem/ops.hpp"
+#include "simd/dispatch.hpp"
+#include "support/parallel.hpp"
+
+namespace prismem {
+
+// Rows order[first .. first + count) see keys begin .. end.
+struct QueryBlock {
+  std::int64_t first;
+  std::int64_t count;
+  std::int64_t begin;
+  std::int64_t end;
+};
+
+struct QueryPlan {
+  std::vector<std::int64_t> order;
+  std::vector<QueryBlock> blocks;
+  double work = 0.0;  // multiplications
+};
+
+// Puts rows of the same segment together, in blocks of at most `block` rows, so that they share the reading of the keys.
+QueryPlan plan_queries(std::int64_t num_queries, std::int64_t num_keys, std::int64_t dim, const Segments& segments, std::int64_t block);
+
+// A block size that still gives every thread something to do.
+std::int64_t block_size(std::int64_t num_queries, int threads);
+
+// Scratch memory of one thread.
+class ThreadScratch {
+ public:
+  explicit ThreadScratch(std::int64_t dim);
+  Scratch view();
+
+ private:
+  std::vector<float> floats_;
+  std::vector<double> doubles_;
+  std::vector<std::int64_t> ids_;
+  std::int64_t packed_size_;
+};
+
+// One per thread.
+std::vector<ThreadScratch> make_scratch(int threads, std::int64_t dim);
+
+// Takes note of the bad pair if its query comes earlier than the one known.
+void note_bad(Report& report, std::int64_t query, std::int64_t key);
+
+}  // namespace prismem

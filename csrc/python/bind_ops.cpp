@@ -1,0 +1,236 @@
+// Python face of the ranking ops: views of arrays in, filled arrays out. prismem_core.ops has checked the values already;
+// here only what would make a view unsafe is checked again.
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <optional>
+#include <string>
+
+#include "prismem/ops.hpp"
+
+namespace py = pybind11;
+
+namespace prismem::python {
+namespace {
+
+using Floats = py::array_t<float>;
+using Doubles = py::array_t<double>;
+using Integers = py::array_t<std::int64_t>;
+using Booleans = py::array_t<bool>;
+using Outcome = py::tuple;  // (instruction set that ran, bad query, bad key)
+
+[[noreturn]] void refuse(const std::string& argument, const std::string& expected) {
+  throw py::value_error(argument + ": expected " + expected);
+}
+
+std::int64_t element_stride(const py::array& array, const char* name, py::ssize_t axis) {
+  if (array.shape(axis) <= 1 || array.size() == 0) return 0;
+  if (array.strides(axis) % array.itemsize() != 0) refuse(name, "strides that are a multiple of the element size");
+  return array.strides(axis) / array.itemsize();
+}
+
+Kind kind_of(const py::array& array, const char* name) {
+  const char kind = array.dtype().kind();
+  if (kind == 'f' && array.itemsize() == 4) return Kind::f32;
+  if (kind == 'f' && array.itemsize() == 2) return Kind::f16;
+  if (kind == 'u' && array.itemsize() == 2) return Kind::bf16;
+  refuse(name, "float32, float16 or bfloat16 bits as uint16");
+}
+
+Rows rows_of(const py::array& array, const char* name) {
+  if (array.ndim() != 2) refuse(name, "two axes");
+  if (array.size() > 0 && array.shape(1) > 1 && array.strides(1) != array.itemsize()) refuse(name, "rows without gaps");
+  return Rows{array.data(), array.shape(0), array.shape(1), element_stride(array, name, 0), kind_of(array, name)};
+}
+
+template <class T>
+T* filled(py::array_t<T>& array, const char* name, std::int64_t least) {
+  if ((array.flags() & py::array::c_style) == 0 || array.size() < least) refuse(name, "a contiguous array that is large enough");
+  return array.mutable_data();
+}
+
+Segments segments_of(const std::optional<Integers>& offsets, const std::optional<Integers>& groups, std::int64_t num_rows,
+                     std::int64_t num_keys) {
+  Segments segments{nullptr, 0, nullptr};
+  if (!offsets) return segments;
+  if (offsets->ndim() != 1 || offsets->size() < 1 || (offsets->flags() & py::array::c_style) == 0) refuse("offsets", "a contiguous (s + 1,) array");
+  segments.offsets = offsets->data();
+  segments.count = offsets->size() - 1;
+  if (segments.offsets[0] < 0 || segments.offsets[segments.count] > num_keys) refuse("offsets", "values within the keys");
+  for (std::int64_t i = 0; i < segments.count; ++i) {
+    if (segments.offsets[i] > segments.offsets[i + 1]) refuse("offsets", "values that never fall");
+  }
+  if (!groups) {
+    if (segments.count != num_rows) refuse("offsets", "one segment a row, or groups");
+    return segments;
+  }
+  if (groups->ndim() != 1 || groups->size() != num_rows || (groups->flags() & py::array::c_style) == 0) refuse("groups", "a contiguous (m,) array");
+  segments.groups = groups->data();
+  for (std::int64_t i = 0; i < num_rows; ++i) {
+    if (segments.groups[i] < 0 || segments.groups[i] >= segments.count) refuse("groups", "numbers of segments");
+  }
+  return segments;
+}
+
+Mask mask_of(const std::optional<Booleans>& mask, std::int64_t num_queries, std::int64_t num_keys) {
+  if (!mask) return Mask{nullptr, 0, 0};
+  const auto* data = reinterpret_cast<const std::uint8_t*>(mask->data());
+  if (mask->ndim() == 1 && mask->shape(0) == num_keys) return Mask{data, 0, mask->strides(0)};
+  if (mask->ndim() == 2 && mask->shape(0) == num_queries && mask->shape(1) == num_keys) return Mask{data, mask->strides(0), mask->strides(1)};
+  refuse("mask", "shape (n,) or (m, n)");
+}
+
+// The number of columns, which must hold the hits of the longest segment.
+std::int64_t width_of(const py::array& cells, std::int64_t k, const Segments& segments, std::int64_t num_keys) {
+  std::int64_t longest = segments.offsets == nullptr ? num_keys : 0;
+  for (std::int64_t i = 0; i < segments.count; ++i) longest = std::max(longest, segments.offsets[i + 1] - segments.offsets[i]);
+  const std::int64_t width = cells.ndim() == 2 ? cells.shape(1) : 0;
+  if (width < std::min(k, longest)) refuse("scores and indices", "a column for each hit");
+  return width;
+}
+
+Outcome outcome_of(const Report& report) { return py::make_tuple(report.isa, report.bad_query, report.bad_key); }
+
+// Runs `body` without the interpreter lock.
+template <class Body>
+Outcome run(Body body) {
+  Report report;
+  {
+    const py::gil_scoped_release unlocked;
+    report = body();
+  }
+  return outcome_of(report);
+}
+
+Outcome py_similarity(const py::array& x, const py::array& y, bool normalize, Floats out, const std::string& isa, int threads) {
+  const Rows left = rows_of(x, "x");
+  const Rows right = rows_of(y, "y");
+  if (left.dim != right.dim) refuse("y", "as many dimensions as x");
+  float* scores = filled(out, "out", left.count * right.count);
+  return run([&] { return similarity(left, right, normalize, scores, RunOptions{isa, threads}); });
+}
+
+Outcome py_top_k(const py::array& queries, const py::array& keys, const std::optional<Integers>& offsets, const std::optional<Integers>& groups,
+                 const std::optional<Booleans>& mask, std::int64_t k, bool normalize, std::optional<float> min_score, Floats scores,
+                 Integers indices, Integers counts, const std::string& isa, int threads) {
+  const Rows query_rows = rows_of(queries, "queries");
+  const Rows key_rows = rows_of(keys, "keys");
+  if (query_rows.dim != key_rows.dim) refuse("keys", "as many dimensions as queries");
+  const Segments segments = segments_of(offsets, groups, query_rows.count, key_rows.count);
+  const Mask allowed = mask_of(mask, query_rows.count, key_rows.count);
+  const std::int64_t width = width_of(scores, k, segments, key_rows.count);
+  const TopKOptions options{k, normalize, min_score.has_value(), min_score.value_or(0.0f)};
+  float* score_cells = filled(scores, "scores", query_rows.count * width);
+  std::int64_t* index_cells = filled(indices, "indices", query_rows.count * width);
+  std::int64_t* count_cells = filled(counts, "counts", query_rows.count);
+  return run([&] {
+    return top_k(query_rows, key_rows, segments, allowed, options, width, score_cells, index_cells, count_cells, RunOptions{isa, threads});
+  });
+}
+
+Outcome py_mmr_select(const py::array& queries, const py::array& keys, const std::optional<Integers>& offsets,
+                      const std::optional<Integers>& groups, const std::optional<Booleans>& mask, std::int64_t k, double relevance_weight,
+                      std::optional<float> min_relevance, bool normalize, Integers indices, Floats scores, Integers counts,
+                      const std::string& isa, int threads) {
+  const Rows query_rows = rows_of(queries, "queries");
+  const Rows key_rows = rows_of(keys, "keys");
+  if (query_rows.dim != key_rows.dim) refuse("keys", "as many dimensions as queries");
+  const Segments segments = segments_of(offsets, groups, query_rows.count, key_rows.count);
+  const Mask allowed = mask_of(mask, query_rows.count, key_rows.count);
+  const std::int64_t width = width_of(scores, k, segments, key_rows.count);
+  const MmrOptions options{k, relevance_weight, normalize, min_relevance.has_value(), min_relevance.value_or(0.0f)};
+  std::int64_t* index_cells = filled(indices, "indices", query_rows.count * width);
+  float* score_cells = filled(scores, "scores", query_rows.count * width);
+  std::int64_t* count_cells = filled(counts, "counts", query_rows.count);
+  return run([&] {
+    return mmr_select(query_rows, key_rows, segments, allowed, options, width, index_cells, score_cells, count_cells, RunOptions{isa, threads});
+  });
+}
+
+Outcome py_mmr_select_from(const Floats& relevance, const Floats& similarity, const std::optional<Integers>& lengths, std::int64_t k,
+                           double relevance_weight, std::optional<float> min_relevance, Integers indices, Floats scores, Integers counts,
+                           const std::string& isa, int threads) {
+  const Rows rows = rows_of(relevance, "relevance");
+  const py::ssize_t axes = similarity.ndim();
+  if (axes != 2 && axes != 3) refuse("similarity", "shape (n, n) or (m, n, n)");
+  if (similarity.shape(axes - 1) != rows.dim || similarity.shape(axes - 2) != rows.dim || (axes == 3 && similarity.shape(0) != rows.count)) {
+    refuse("similarity", "shape (n, n) or (m, n, n)");
+  }
+  if (similarity.size() > 0 && rows.dim > 1 && similarity.strides(axes - 1) != similarity.itemsize()) refuse("similarity", "rows without gaps");
+  const std::int64_t row_stride = element_stride(similarity, "similarity", axes - 2);
+  const std::int64_t batch_stride = axes == 3 ? element_stride(similarity, "similarity", 0) : 0;
+  const std::int64_t* row_lengths = nullptr;
+  if (lengths) {
+    if (lengths->ndim() != 1 || lengths->size() != rows.count || (lengths->flags() & py::array::c_style) == 0) refuse("lengths", "a contiguous (m,) array");
+    row_lengths = lengths->data();
+    for (std::int64_t i = 0; i < rows.count; ++i) {
+      if (row_lengths[i] < 0 || row_lengths[i] > rows.dim) refuse("lengths", "values from 0 to n");
+    }
+  }
+  const std::int64_t width = width_of(scores, k, Segments{nullptr, 0, nullptr}, rows.dim);
+  const MmrOptions options{k, relevance_weight, false, min_relevance.has_value(), min_relevance.value_or(0.0f)};
+  std::int64_t* index_cells = filled(indices, "indices", rows.count * width);
+  float* score_cells = filled(scores, "scores", rows.count * width);
+  std::int64_t* count_cells = filled(counts, "counts", rows.count);
+  const float* cells = similarity.data();
+  return run([&] {
+    return mmr_select_from(rows, cells, batch_stride, row_stride, row_lengths, options, width, index_cells, score_cells, count_cells,
+                           RunOptions{isa, threads});
+  });
+}
+
+Outcome py_segment_max_similarity(const py::array& evidence, const py::array& items, const std::optional<Integers>& offsets,
+                                  const std::optional<Integers>& groups, bool normalize, Floats values, Integers indices, const std::string& isa,
+                                  int threads) {
+  const Rows evidence_rows = rows_of(evidence, "evidence");
+  const Rows item_rows = rows_of(items, "items");
+  if (evidence_rows.dim != item_rows.dim) refuse("items", "as many dimensions as evidence");
+  const Segments segments = segments_of(offsets, groups, evidence_rows.count, item_rows.count);
+  float* value_cells = filled(values, "values", evidence_rows.count);
+  std::int64_t* index_cells = filled(indices, "indices", evidence_rows.count);
+  return run([&] {
+    return segment_max_similarity(evidence_rows, item_rows, segments, normalize, value_cells, index_cells, RunOptions{isa, threads});
+  });
+}
+
+Outcome py_segment_mean(const py::array& values, const Integers& offsets, Doubles means, const std::string& isa, int threads) {
+  const bool is_double = values.dtype().kind() == 'f' && values.itemsize() == 8;
+  if (!is_double && kind_of(values, "values") != Kind::f32) refuse("values", "float32 or float64");
+  if (values.ndim() != 1 || (values.flags() & py::array::c_style) == 0) refuse("values", "a contiguous (n,) array");
+  segments_of(offsets, std::nullopt, offsets.size() - 1, values.size());
+  const void* cells = values.data();
+  const std::int64_t* bounds = offsets.data();
+  const std::int64_t count = offsets.size() - 1;
+  double* mean_cells = filled(means, "means", count);
+  return run([&] { return segment_mean(cells, is_double, bounds, count, mean_cells, RunOptions{isa, threads}); });
+}
+
+}  // namespace
+
+void bind_ops(py::module_& module) {
+  module.def("isas", &available_isas, "Instruction sets that were built and that this CPU runs, worst first.");
+  module.def("chosen_isa", &chosen_isa, py::arg("isa") = "", "The set a call would use: the one named, PRISMEM_ISA, or the best.");
+  module.def("similarity", &py_similarity, py::arg("x").noconvert(), py::arg("y").noconvert(), py::arg("normalize"),
+             py::arg("out").noconvert(), py::kw_only(), py::arg("isa") = "", py::arg("threads") = 0);
+  module.def("top_k", &py_top_k, py::arg("queries").noconvert(), py::arg("keys").noconvert(), py::arg("offsets").noconvert(),
+             py::arg("groups").noconvert(), py::arg("mask").noconvert(), py::arg("k"), py::arg("normalize"), py::arg("min_score"),
+             py::arg("scores").noconvert(), py::arg("indices").noconvert(), py::arg("counts").noconvert(), py::kw_only(),
+             py::arg("isa") = "", py::arg("threads") = 0);
+  module.def("mmr_select", &py_mmr_select, py::arg("queries").noconvert(), py::arg("keys").noconvert(), py::arg("offsets").noconvert(),
+             py::arg("groups").noconvert(), py::arg("mask").noconvert(), py::arg("k"), py::arg("relevance_weight"),
+             py::arg("min_relevance"), py::arg("normalize"), py::arg("indices").noconvert(), py::arg("scores").noconvert(),
+             py::arg("counts").noconvert(), py::kw_only(), py::arg("isa") = "", py::arg("threads") = 0);
+  module.def("mmr_select_from", &py_mmr_select_from, py::arg("relevance").noconvert(), py::arg("similarity").noconvert(),
+             py::arg("lengths").noconvert(), py::arg("k"), py::arg("relevance_weight"), py::arg("min_relevance"),
+             py::arg("indices").noconvert(), py::arg("scores").noconvert(), py::arg("counts").noconvert(), py::kw_only(),
+             py::arg("isa") = "", py::arg("threads") = 0);
+  module.def("segment_max_similarity", &py_segment_max_similarity, py::arg("evidence").noconvert(), py::arg("items").noconvert(),
+             py::arg("offsets").noconvert(), py::arg("groups").noconvert(), py::arg("normalize"), py::arg("values").noconvert(),
+             py::arg("indices").noconvert(), py::kw_only(), py::arg("isa") = "", py::arg("threads") = 0);
+  module.def("segment_mean", &py_segment_mean, py::arg("values").noconvert(), py::arg("offsets").noconvert(),
+             py::arg("means").noconvert(), py::kw_only(), py::arg("isa") = "", py::arg("threads") = 0);
+}
+
+}  // namespace prismem::python

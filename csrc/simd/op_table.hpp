@@ -1,0 +1,103 @@
+// What one instruction set offers: a table of plain functions, filled once in csrc/simd/table.cpp for each set.
+//
+// Kernels work on one block at a time and never allocate: the launchers in csrc/ops/*_launch.cpp cut the job into blocks,
+// lend scratch memory and spread the blocks over threads.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "prismem/rows.hpp"
+
+namespace prismem {
+
+constexpr std::int64_t kQueryBlock = 48;  // rows of packed queries that stay in the second-level cache
+constexpr std::int64_t kKeyBlock = 128;   // keys scored before their scores are looked at
+
+// Up to kQueryBlock query rows against one contiguous range of keys.
+struct ScoreTask {
+  Rows queries;
+  const std::int64_t* query_ids;
+  std::int64_t query_count;
+  Rows keys;
+  std::int64_t key_begin;
+  std::int64_t key_end;
+  bool normalize;
+};
+
+// Memory of one thread; scratch_floats() says how many floats `packed` has.
+struct Scratch {
+  float* packed;          // kQueryBlock rows of padded_dim(dim)
+  float* tile;            // kQueryBlock rows of kKeyBlock scores
+  double* query_norms;    // kQueryBlock
+  double* key_norms;      // kKeyBlock
+  std::int64_t* key_ids;  // kKeyBlock
+};
+
+inline constexpr std::int64_t padded_dim(std::int64_t dim) { return (dim + 7) / 8 * 8; }
+
+// The best `size` <= `capacity` hits of one query; a heap with the worst at position 0 until top_k_finish sorts it.
+// first_bad: the lowest key (local index) whose score was not finite, -1 if none.
+struct Heap {
+  float* scores;
+  std::int64_t* indices;
+  std::int64_t capacity;
+  std::int64_t size;
+  std::int64_t first_bad;
+};
+
+struct TopKFilter {
+  Mask mask;
+  bool has_min_score;
+  float min_score;
+};
+
+struct MmrTask {
+  ScoreTask score;  // one query; key_begin and key_end are its segment
+  Mask mask;
+  std::int64_t k;
+  double relevance_weight;
+  bool has_min_relevance;
+  float min_relevance;
+};
+
+struct MmrFromTask {
+  const float* relevance;
+  const float* similarity;
+  std::int64_t row_stride;
+  std::int64_t count;
+  std::int64_t k;
+  double relevance_weight;
+  bool has_min_relevance;
+  float min_relevance;
+};
+
+// Memory for the candidates of one selection, each array as long as the longest segment.
+struct MmrScratch {
+  std::int64_t* ids;
+  float* relevance;
+  float* penalty;
+  double* norms;
+};
+
+struct MmrResult {
+  std::int64_t* indices;
+  float* scores;
+  std::int64_t count;
+  std::int64_t first_bad;
+};
+
+struct OpTable {
+  const char* isa;
+  void (*similarity)(const ScoreTask&, float* out, std::int64_t out_stride, const Scratch&);
+  void (*top_k_scan)(const ScoreTask&, const TopKFilter&, std::int64_t segment_begin, Heap* heaps, const Scratch&);
+  void (*top_k_merge)(Heap& into, const Heap& from);
+  void (*top_k_finish)(Heap&);
+  void (*mmr_select)(const MmrTask&, MmrResult&, const MmrScratch&, const Scratch&);
+  void (*mmr_select_from)(const MmrFromTask&, MmrResult&, const MmrScratch&);
+  void (*segment_max_similarity)(const ScoreTask&, float* values, std::int64_t* indices, std::int64_t* first_bad, const Scratch&);
+  double (*segment_mean_f32)(const float* values, std::int64_t count);
+  double (*segment_mean_f64)(const double* values, std::int64_t count);
+};
+
+}  // namespace prismem

@@ -1,0 +1,27 @@
+// The table of one instruction set; compiled with the ops, in their namespace.
+#include "simd/op_table.hpp"
+
+#define PRISMEM_TEXT_OF(name) #name
+#define PRISMEM_TEXT(name) PRISMEM_TEXT_OF(name)
+
+namespace prismem {
+namespace PRISMEM_NAMESPACE {
+
+void similarity(const ScoreTask&, float*, std::int64_t, const Scratch&);
+void top_k_scan(const ScoreTask&, const TopKFilter&, std::int64_t, Heap*, const Scratch&);
+void top_k_merge(Heap&, const Heap&);
+void top_k_finish(Heap&);
+void mmr_select(const MmrTask&, MmrResult&, const MmrScratch&, const Scratch&);
+void mmr_select_from(const MmrFromTask&, MmrResult&, const MmrScratch&);
+void segment_max_similarity(const ScoreTask&, float*, std::int64_t*, std::int64_t*, const Scratch&);
+double segment_mean_f32(const float*, std::int64_t);
+double segment_mean_f64(const double*, std::int64_t);
+
+extern const OpTable op_table;
+const OpTable op_table = {
+    PRISMEM_TEXT(PRISMEM_NAMESPACE), similarity,      top_k_scan,       top_k_merge,      top_k_finish, mmr_select,
+    mmr_select_from,                 segment_max_similarity, segment_mean_f32, segment_mean_f64,
+};
+
+}  // namespace PRISMEM_NAMESPACE
+}  // namespace prismem

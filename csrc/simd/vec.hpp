@@ -1,0 +1,21 @@
+// Eight float lanes, one spelling for every instruction set; the ops are written on this and compiled once per set.
+//
+//   F8 zero8(), load8(p), load8_tail(p, count)   p: float, Half or Bfloat; missing lanes are 0
+//   F8 fma8(a, b, c)                             a * b + c in each lane (fused where the set can)
+//   float sum8(a)                                ((a0+a4)+(a2+a6)) + ((a1+a5)+(a3+a7)), the same order everywhere
+//   D8 zero_d8(), square_add(a, acc)             acc + a * a in double
+//   double sum_d8(acc)
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#ifndef PRISMEM_NAMESPACE
+#error "files on simd/vec.hpp are compiled by prismem_isa_objects() of cmake/isa.cmake"
+#endif
+
+#if defined(PRISMEM_TARGET_AVX2)
+#include "simd/vec_avx2.hpp"
+#else
+#include "simd/vec_portable.hpp"
+#endif

@@ -1,0 +1,75 @@
+// simd/vec.hpp on AVX2, FMA and F16C.
+#pragma once
+
+#include <immintrin.h>
+
+namespace prismem {
+namespace PRISMEM_NAMESPACE {
+
+struct Half {
+  std::uint16_t bits;
+};
+struct Bfloat {
+  std::uint16_t bits;
+};
+
+struct F8 {
+  __m256 v;
+};
+struct D8 {
+  __m256d low;
+  __m256d high;
+};
+
+inline float to_float(float value) { return value; }
+inline float to_float(Half value) { return _cvtsh_ss(value.bits); }
+inline float to_float(Bfloat value) {
+  const std::uint32_t bits = static_cast<std::uint32_t>(value.bits) << 16;
+  float result;
+  __builtin_memcpy(&result, &bits, sizeof result);
+  return result;
+}
+
+inline F8 zero8() { return F8{_mm256_setzero_ps()}; }
+
+inline F8 load8(const float* p) { return F8{_mm256_loadu_ps(p)}; }
+inline F8 load8(const Half* p) { return F8{_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))}; }
+inline F8 load8(const Bfloat* p) {
+  const __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  return F8{_mm256_castsi256_ps(_mm256_slli_epi32(wide, 16))};
+}
+
+// Reads `count` < 8 elements and not a byte more: a row may end at the last byte of a page.
+template <class T>
+inline F8 load8_tail(const T* p, std::int64_t count) {
+  T filled[8] = {};
+  for (std::int64_t i = 0; i < count; ++i) filled[i] = p[i];
+  return load8(filled);
+}
+
+inline void store8(float* p, F8 a) { _mm256_storeu_ps(p, a.v); }
+
+inline F8 fma8(F8 a, F8 b, F8 c) { return F8{_mm256_fmadd_ps(a.v, b.v, c.v)}; }
+
+inline float sum8(F8 a) {
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(a.v), _mm256_extractf128_ps(a.v, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps(two, two, 1)));
+}
+
+inline D8 zero_d8() { return D8{_mm256_setzero_pd(), _mm256_setzero_pd()}; }
+
+inline D8 square_add(F8 a, D8 acc) {
+  const __m256d low = _mm256_cvtps_pd(_mm256_castps256_ps128(a.v));
+  const __m256d high = _mm256_cvtps_pd(_mm256_extractf128_ps(a.v, 1));
+  return D8{_mm256_fmadd_pd(low, low, acc.low), _mm256_fmadd_pd(high, high, acc.high)};
+}
+
+inline double sum_d8(D8 a) {
+  const __m256d four = _mm256_add_pd(a.low, a.high);
+  const __m128d two = _mm_add_pd(_mm256_castpd256_pd128(four), _mm256_extractf128_pd(four, 1));
+  return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
+}
+
+}  // namespace PRISMEM_NAMESPACE
+}  // namespace prismem
