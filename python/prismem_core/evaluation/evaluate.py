@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from prismem_core.errors import DataError
+from prismem_core.evaluation.metrics import evidence_recall
 from prismem_core.evaluation.scoring import Scored, Scoring
 from prismem_core.pipeline.pipeline import ExtractedHistory, Pipeline
 from prismem_core.pipeline.trace import Failure, StageUsage, Trace
@@ -15,7 +16,6 @@ from prismem_core.program.program import Program
 from prismem_core.roles.protocols import Judge, Verdict
 from prismem_core.tasks.capability import CAPABILITIES, Capability
 from prismem_core.tasks.task import Dataset, Task
-from prismem_core.tasks.text import distinct_evidence, normal_form
 
 
 @dataclass(frozen=True)
@@ -71,17 +71,6 @@ class Evaluation:
 def mean(values: Sequence[float]) -> float:
     """Spec 0.2: exactly summed mean, 0.0 of nothing."""
     return math.fsum(values) / len(values) if values else 0.0
-
-
-def evidence_recall(task: Task, retrieved: str) -> float | None:
-    """Share of the task's distinct snippets whose normal form occurs in the retrieved text's (spec 13); None without
-    evidence.
-    """
-    snippets = distinct_evidence(task.evidence)
-    if not snippets:
-        return None
-    form = normal_form(retrieved)
-    return mean([float(normal_form(snippet) in form) for snippet in snippets])
 
 
 def capability_means(outcomes: Sequence[Outcome]) -> dict[Capability, float]:
@@ -161,5 +150,5 @@ class Evaluator:
             return Outcome(task, Scored(None), Verdict(None), None, trace)
         scored = self.scoring.score(task, trace, twin)
         return Outcome(
-            task, scored, self._judge.score(task, trace.answer), evidence_recall(task, trace.retrieved), trace
+            task, scored, self._judge.score(task, trace.answer), evidence_recall(task.evidence, trace.retrieved), trace
         )

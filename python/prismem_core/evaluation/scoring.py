@@ -1,4 +1,6 @@
-"""The scores that may drive selection: the offline score of the embedded default, or a judge's verdict as in the paper."""
+"""The scores that may drive selection: the offline score of the embedded default, or a judge's verdict as in the
+paper.
+"""
 
 from __future__ import annotations
 
