@@ -1,7 +1,7 @@
 """The execution cache: stage outputs under content keys, in memory and on disk, each computed once.
 
-An entry is named by a stage and a key (`digests.digest`). Values are bytes; JSON values and arrays have codecs here. What
-is on disk is data: reading it executes nothing. The bytes are described in docs/formats.md.
+An entry is named by a stage and a key (`digests.digest`). Values are bytes; JSON values and arrays have codecs here.
+What is on disk is data: reading it executes nothing. The bytes are described in docs/formats.md.
 """
 
 from __future__ import annotations
@@ -24,7 +24,15 @@ from prismem_core import _native
 from prismem_core.digests import canonical_json
 from prismem_core.errors import ArgumentError, CacheError
 
-__all__ = ["CacheWarning", "ExecutionCache", "StageCounters", "decode_array", "decode_json", "encode_array", "encode_json"]
+__all__ = [
+    "CacheWarning",
+    "ExecutionCache",
+    "StageCounters",
+    "decode_array",
+    "decode_json",
+    "encode_array",
+    "encode_json",
+]
 
 
 class CacheWarning(UserWarning):
@@ -93,7 +101,9 @@ class ExecutionCache:
     def __enter__(self) -> ExecutionCache:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def get(self, stage: str, key: str) -> bytes | None:
@@ -196,7 +206,9 @@ def _refuse_constant(name: str) -> Any:
 # An array entry: this head, `ndim` lengths as int64, then the elements in C order; all little endian.
 _ARRAY_HEAD = struct.Struct("<4s3sB")
 _ARRAY_MAGIC = b"PMA1"
-_DTYPES = {name: np.dtype("<" + name) for name in ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "b1")}
+_DTYPES = {
+    name: np.dtype("<" + name) for name in ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "b1")
+}
 _MAX_DIMENSIONS = 32
 
 
@@ -205,11 +217,13 @@ def encode_array(value: NDArray[Any]) -> bytes:
 
     CacheError for other dtypes and for NaN or infinities; ArgumentError for what is no array.
     """
-    if not isinstance(value, np.ndarray):
-        raise ArgumentError(f"value must be a numpy array, got {type(value).__name__}")
+    if not isinstance(value, np.ndarray) or isinstance(value, np.ma.MaskedArray):
+        raise ArgumentError(f"value must be a numpy array without a mask, got {type(value).__name__}")
     name = value.dtype.str[1:]
     if name not in _DTYPES:
-        raise CacheError(f"array of dtype {value.dtype} cannot be stored: expected bool, an integer or a float of at most 64 bits")
+        raise CacheError(
+            f"array of dtype {value.dtype} cannot be stored: expected bool, an integer or a float of at most 64 bits"
+        )
     if value.ndim > _MAX_DIMENSIONS:
         raise CacheError(f"array of {value.ndim} dimensions cannot be stored: expected at most {_MAX_DIMENSIONS}")
     if value.dtype.kind == "f" and not np.isfinite(value).all():
