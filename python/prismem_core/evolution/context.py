@@ -11,7 +11,7 @@ from prismem_core.evolution.archive import Archive
 from prismem_core.evolution.designer import Designer
 from prismem_core.evolution.laboratory import CandidateFailure, Laboratory, Observer, Purpose, SetEvaluation
 from prismem_core.evolution.settings import EvolutionSettings
-from prismem_core.runs.events import Evaluated, Event, IterationFinished
+from prismem_core.runs.events import Evaluated, Event, IterationFinished, event_round_trip
 from prismem_core.runs.run import Run
 
 
@@ -28,7 +28,11 @@ class Evolution:
     iterations: int
 
     def emit(self, event: Event) -> None:
-        """Write an event to the journal, then apply it, then show it."""
+        """Write an event to the journal, then apply it, then show it.
+
+        It is applied in the form the journal gives back, so that a resumed run sees nothing else, not even key orders.
+        """
+        event = event_round_trip(event)
         if self.run is not None:
             self.run.append(event)
         self.archive.apply(event)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from prismem_core.errors import RunError
 from prismem_core.evolution import gates
 from prismem_core.evolution.attempts import Measurement, attempt_view, propose
 from prismem_core.evolution.briefs import integration_brief, specialist_order
 from prismem_core.evolution.context import Evolution
-from prismem_core.evolution.designer import Attempt, IntegrationPlan
+from prismem_core.evolution.designer import Attempt, IntegrationBrief, IntegrationPlan
 from prismem_core.runs.events import IntegrationPlanned
 
 
@@ -23,17 +24,11 @@ def iterate(evolution: Evolution, iteration: int, base: str, pairs: dict[str, st
     """One round on the fixed base; True if its candidate is accepted, which ends the run."""
     archive = evolution.archive
     brief = integration_brief(evolution, iteration, base, pairs)
-    if archive.plan is None:
-        evolution.step(iteration, "plan")
-        plan = evolution.designer.plan_integration(brief)
-        order = [c for c in specialist_order(archive, base) if c in pairs]
-        evolution.emit(IntegrationPlanned(iteration, base, pairs, order, plan.text, plan.details))
-    else:
-        plan = IntegrationPlan(archive.plan.text, archive.plan.details)
+    planned = _planned(evolution, brief, pairs)
+    plan = IntegrationPlan(planned.text, planned.details)
 
     def feedback() -> Sequence[Attempt]:
-        first = archive.plan.iteration if archive.plan is not None else iteration
-        records = [a for n, r in sorted(archive.iterations.items()) if n >= first for a in r.attempts]
+        records = [a for n, r in sorted(archive.iterations.items()) if n >= planned.iteration for a in r.attempts]
         return [attempt_view(evolution, record, tuple(pairs.values())) for record in records]
 
     def measure(program: str) -> Measurement:
@@ -76,3 +71,16 @@ def iterate(evolution: Evolution, iteration: int, base: str, pairs: dict[str, st
         retained=outcome.accepted,
     )
     return outcome.accepted
+
+
+def _planned(evolution: Evolution, brief: IntegrationBrief, pairs: dict[str, str]) -> IntegrationPlanned:
+    """The stage's one plan, asked for in its first round and taken from the archive afterwards."""
+    archive = evolution.archive
+    if archive.plan is None:
+        evolution.step(brief.iteration, "plan")
+        plan = evolution.designer.plan_integration(brief)
+        order = [c for c in specialist_order(archive, brief.base_id) if c in pairs]
+        evolution.emit(IntegrationPlanned(brief.iteration, brief.base_id, pairs, order, plan.text, plan.details))
+    if archive.plan is None:
+        raise RunError("the archive did not take in the plan of the integration")
+    return archive.plan

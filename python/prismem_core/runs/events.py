@@ -8,10 +8,12 @@ repair).
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from prismem_core.digests import canonical_json
 from prismem_core.errors import RunError
 
 Scores = Mapping[str, float]
@@ -243,6 +245,11 @@ def event_from_json(value: Mapping[str, Any]) -> Event:
         return kind(**{f.name: value[f.name] for f in dataclasses.fields(kind)})
     except KeyError as error:
         raise RunError(f"event {kind.name!r} lacks its field {error.args[0]!r}") from None
+
+
+def event_round_trip(event: Event) -> Event:
+    """The event as a reader of the journal gets it; TypeError or ValueError where a field is no plain JSON."""
+    return event_from_json(json.loads(canonical_json(event.to_json()).decode("utf-8", "surrogatepass")))
 
 
 def _plain(value: Any) -> Any:

@@ -232,7 +232,9 @@ class Run:
                 yield patch, event.patch.encode("utf-8", "surrogatepass")
         elif isinstance(event, Evaluated) and event.failure is None:
             suffix = "" if event.purpose == "full" else f"-{event.purpose}"
-            rows = (canonical_json({"task": task, "score": score}) + b"\n" for task, score in event.scores.items())
+            rows = (
+                canonical_json({"task": task, "score": score}) + b"\n" for task, score in sorted(event.scores.items())
+            )
             yield self.directory / "evaluations" / f"{event.program}{suffix}.jsonl", b"".join(rows)
 
     def _write(self, path: Path, data: bytes) -> None:
