@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from prismem_core.errors import ArgumentError, PatchError
 from prismem_core.program.patch import apply_patch, make_patch
 
@@ -27,7 +26,10 @@ def test_golden(golden: Callable[[str], Any]) -> None:
         assert outcome(vector["source"], vector["diff"]) == vector["expect"], vector["name"]
 
 
-LINES = st.lists(st.sampled_from(["", " ", "x = 1", "x = 1 ", "@@", "-a", "+b", "```", "\\ no", "    pass", "é\u2028\x0c"]), max_size=25)
+LINES = st.lists(
+    st.sampled_from(["", " ", "x = 1", "x = 1 ", "@@", "-a", "+b", "```", "\\ no", "    pass", "é\u2028\x0c"]),
+    max_size=25,
+)
 
 
 @given(LINES, LINES)

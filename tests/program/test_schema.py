@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-
 from prismem_core.program.interface import FieldSpec
 from prismem_core.program.schema import check_json, check_value
 
@@ -14,7 +13,11 @@ from prismem_core.program.schema import check_json, check_value
 def schema_of(fields: list[dict[str, Any]]) -> list[FieldSpec]:
     return [
         FieldSpec(
-            f["name"], f["type"].removeprefix("optional:"), f["type"].startswith("optional:"), f["has_default"], f["default"]
+            f["name"],
+            f["type"].removeprefix("optional:"),
+            f["type"].startswith("optional:"),
+            f["has_default"],
+            f["default"],
         )
         for f in fields
     ]

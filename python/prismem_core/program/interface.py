@@ -1,6 +1,7 @@
 """What a memory program shows of itself: two schemas, three instructions, a segmentation (spec section 2).
 
-Pure data with a JSON round trip, because it crosses the border of the worker process; imports nothing but the standard library.
+Pure data with a JSON round trip, because it crosses the border of the worker process; imports only the standard
+library.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ _JSON_TYPES: Mapping[str, Mapping[str, Any]] = {
 class FieldSpec:
     """One field of a schema: a `type` of FIELD_TYPES, whether null is allowed, its default if any, its description.
 
-    `opaque_default` marks a default that JSON cannot carry (a tuple, NaN): it stays in the program, which fills it in itself.
+    `opaque_default` marks a default that JSON cannot carry (a tuple, NaN): the program fills it in itself.
     """
 
     name: str
@@ -200,7 +201,7 @@ class ProgramInterface:
 def field_type(annotation: str) -> tuple[str, bool] | None:
     """(type, optional) of an annotation's text, None if a model cannot fill it in.
 
-    Understands `X | None`, `None | X`, `Optional[X]`, `Union[X, None]` and `List[str]`, with or without `typing.`, at any depth.
+    Understands `X | None`, `Optional[X]`, `Union[X, None]` and `List[str]`, with or without `typing.`, at any depth.
     """
     text = "".join(annotation.split()).replace("typing.", "")
     if text in FIELD_TYPES:
@@ -244,7 +245,7 @@ def _split(text: str, separator: str) -> list[str]:
 
 
 def segmentation_fault(value: object) -> str | None:
-    """What is wrong with a segmentation, None if it is `session` or `window:LENGTH:STRIDE` with 1 <= STRIDE <= LENGTH."""
+    """What is wrong with a segmentation; None for `session` and `window:LENGTH:STRIDE` with 1 <= STRIDE <= LENGTH."""
     if value == "session":
         return None
     if isinstance(value, str) and value.startswith("window:"):

@@ -24,8 +24,8 @@ class Hunk:
 def apply_patch(source: str, diff: str) -> str:
     """`source` with every hunk of `diff` applied; hunks are located in the original source, in any order.
 
-    Raises PatchError with a code of spec section 6: `empty_diff`, `no_hunks`, `bad_line`, `no_context`, `context_not_found`,
-    `ambiguous_context`, `overlap` or `noop`, and the 0-based hunk where one is at fault.
+    Raises PatchError with a code of spec section 6 (`empty_diff`, `no_hunks`, `bad_line`, `no_context`,
+    `context_not_found`, `ambiguous_context`, `overlap`, `noop`) and the 0-based hunk where one is at fault.
     """
     source, diff = _newlines(source), _newlines(diff)
     hunks = _parse(diff)
@@ -42,8 +42,9 @@ def apply_patch(source: str, diff: str) -> str:
 def make_patch(old: str, new: str) -> str:
     """A diff that `apply_patch` turns `old` into `new` with; "" if they agree.
 
-    Hunks are widened until each old block occurs once in `old`; where that needs the whole file, one hunk holds it. Line ends
-    are compared as `\\n`. Raises ArgumentError if one text ends in a newline and the other does not: no diff can say so.
+    Hunks are widened until each old block occurs once in `old`; where that needs the whole file, one hunk holds it.
+    Carriage returns do not count. Raises ArgumentError if one text ends in a newline and the other does not: no diff
+    can say so.
     """
     old, new = _newlines(old), _newlines(new)
     if old == new:
@@ -110,7 +111,7 @@ def _hunk(number: int, body: list[str]) -> Hunk:
         if mark not in " -+":
             raise PatchError(
                 "bad_line",
-                f"hunk {number}: the line {line[:80]!r} starts with neither a space, '-' nor '+'; mark every line of a hunk",
+                f"hunk {number}: the line {line[:80]!r} starts with none of ' ', '-', '+'; mark every line of a hunk",
                 number,
             )
         lines.append((mark, line[1:]))
@@ -159,15 +160,15 @@ def _locate(number: int, hunk: Hunk, lines: list[str]) -> int:
     if not found:
         raise PatchError(
             "context_not_found",
-            f"hunk {number}: its context and removed lines, starting with {old[0][:80]!r}, do not stand together in the source; "
-            "copy them from the source, indentation included",
+            f"hunk {number}: its context and removed lines, starting with {old[0][:80]!r}, do not stand together in "
+            "the source; copy them from the source, indentation included",
             number,
         )
     if len(found) > 1:
         raise PatchError(
             "ambiguous_context",
-            f"hunk {number}: its context and removed lines, starting with {old[0][:80]!r}, occur {len(found)} times in the "
-            "source; add lines around them until they occur once",
+            f"hunk {number}: its context and removed lines, starting with {old[0][:80]!r}, occur {len(found)} times in "
+            "the source; add lines around them until they occur once",
             number,
         )
     return found[0]

@@ -35,8 +35,8 @@ def check_json(raw: str, schema: Sequence[FieldSpec]) -> SchemaResult:
 def check_value(obj: Any, schema: Sequence[FieldSpec]) -> SchemaResult:
     """As `check_json`, for JSON data already parsed.
 
-    Codes: `not_object`; by field `missing_field`, `wrong_type`, `nonfinite`, `extra_field`. A default the program must fill
-    in itself (`opaque_default`) is left out of the value.
+    Codes: `not_object`; by field `missing_field`, `wrong_type`, `nonfinite`, `extra_field`. A default the program must
+    fill in itself (`opaque_default`) is left out of the value.
     """
     if not isinstance(obj, dict):
         return SchemaResult(False, [("not_object", None)], None)
