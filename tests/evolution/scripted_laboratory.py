@@ -94,9 +94,6 @@ class ScriptedLaboratory:
         return Lengths(33.0, 44.0)
 
 
-Reply = Callable[[str, int], "str | None"]
-
-
 class ScriptedDesigner:
     """Turns `reply(iteration, attempt)`, a source or None for a useless diff, into a patch of what it is shown."""
 
