@@ -11,9 +11,9 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[2] / "python" / "prismem_core"
 
 ROWS: tuple[frozenset[str], ...] = (
-    frozenset({"errors"}),
+    frozenset({"errors", "_native"}),
     frozenset({"arrays", "digests"}),
-    frozenset({"ops", "index", "cache", "_native"}),
+    frozenset({"ops", "index", "cache"}),
     frozenset({"tasks", "prompts"}),
     frozenset({"roles"}),
     frozenset({"program", "runs"}),

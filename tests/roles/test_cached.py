@@ -1,0 +1,175 @@
+"""Cached roles: one call a request, whoever asks and however often."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from prismem_core.cache import ExecutionCache
+from prismem_core.errors import RoleError
+from prismem_core.roles.cached import CachedChat, CachedEmbedder
+from prismem_core.roles.ledger import Ledger
+from prismem_core.roles.protocols import ChatReply, ChatRequest
+
+
+class Echo:
+    """Replies with the prompt in capitals; `slow` seconds a call; fails on the prompts in `broken`."""
+
+    identity = "echo"
+    batch = 1
+
+    def __init__(self, slow: float = 0.0, broken: Sequence[str] = (), finish: str = "stop") -> None:
+        self.seen: list[str] = []
+        self.slow = slow
+        self.broken = set(broken)
+        self.finish = finish
+
+    def complete(self, requests: Sequence[ChatRequest]) -> Sequence[ChatReply]:
+        time.sleep(self.slow)
+        for request in requests:
+            if request.prompt in self.broken:
+                raise RoleError("the provider is down")
+        self.seen += [request.prompt for request in requests]
+        return [ChatReply(r.prompt.upper(), len(r.prompt), 1, self.finish) for r in requests]
+
+
+def request(prompt: str, **changes: object) -> ChatRequest:
+    return ChatRequest("ask", "system", prompt, **changes)  # type: ignore[arg-type]
+
+
+def test_replies_keep_order_and_equal_requests_are_sent_once() -> None:
+    chat, ledger = Echo(), Ledger()
+    cached = CachedChat(chat, ExecutionCache(), ledger, workers=3)
+    prompts = ["b", "a", "b", "c"]
+    assert [r.text for r in cached.complete([request(p) for p in prompts])] == ["B", "A", "B", "C"]
+    assert sorted(chat.seen) == ["a", "b", "c"]
+    assert [r.text for r in cached.complete([request("c"), request("a")])] == ["C", "A"]
+    assert len(chat.seen) == 3
+    assert ledger.totals()["chat", "ask"].calls == 3
+
+
+def test_everything_that_can_change_a_reply_is_in_the_key() -> None:
+    chat = Echo()
+    cached = CachedChat(chat, ExecutionCache(), Ledger())
+    base = request("a")
+    variants = [
+        base,
+        request("a", max_tokens=5),
+        request("a", temperature=0.5),
+        request("a", sample=1),
+        request("a", schema={"type": "object"}),
+        request("a", inputs={"x": 1}),
+        ChatRequest("ask", "other system", "a"),
+        ChatRequest("plan", "system", "a"),
+    ]
+    for variant in variants:
+        cached.complete([variant])
+    cached.complete([base], salt="other")
+    assert len(chat.seen) == len(variants) + 1
+    other = Echo()
+    other.identity = "echo 2"
+    CachedChat(other, cached._cache, Ledger()).complete([base])
+    assert other.seen == ["a"]
+
+
+def test_threads_that_ask_the_same_at_once_pay_once() -> None:
+    chat, ledger = Echo(slow=0.05), Ledger()
+    cached = CachedChat(chat, ExecutionCache(), ledger)
+    gate = threading.Barrier(6)
+
+    def ask(_: int) -> list[str]:
+        gate.wait()
+        return [r.text for r in cached.complete([request("same"), request("too")])]
+
+    with ThreadPoolExecutor(6) as pool:
+        assert list(pool.map(ask, range(6))) == [["SAME", "TOO"]] * 6
+    assert sorted(chat.seen) == ["same", "too"]
+    assert ledger.totals()["chat", "ask"].calls == 2
+
+
+def test_a_failure_is_not_stored_and_what_came_before_it_is() -> None:
+    chat = Echo(broken=["bad"])
+    cached = CachedChat(chat, ExecutionCache(), Ledger())
+    with pytest.raises(RoleError, match="provider is down"):
+        cached.complete([request("good"), request("bad")])
+    chat.broken.clear()
+    assert [r.text for r in cached.complete([request("good"), request("bad")])] == ["GOOD", "BAD"]
+    assert chat.seen == ["good", "bad"]
+
+
+def test_a_reply_cut_by_the_limit_is_not_stored_but_is_counted() -> None:
+    chat, ledger = Echo(finish="length"), Ledger()
+    cached = CachedChat(chat, ExecutionCache(), ledger)
+    for _ in range(2):
+        assert cached.complete([request("a")])[0].finish_reason == "length"
+    assert chat.seen == ["a", "a"]
+    assert ledger.totals()["chat", "ask"].calls == 2
+
+
+class Letters:
+    """Embeds a text by its first two letters."""
+
+    identity = "letters"
+    dimension = 2
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+        self.result: np.ndarray | None = None
+
+    def embed(self, texts: Sequence[str]) -> np.ndarray:
+        time.sleep(0.01)
+        self.seen += texts
+        rows = np.array([[ord(t[0]), ord(t[1])] for t in texts], np.float32)
+        return rows if self.result is None else self.result
+
+
+def test_embeddings_are_paid_once_and_isolated() -> None:
+    embedder, ledger = Letters(), Ledger()
+    cached = CachedEmbedder(embedder, ExecutionCache(), ledger)
+    first = cached.embed(["ab", "cd", "ab"])
+    assert first.dtype == np.float32
+    assert first.tolist() == [[97, 98], [99, 100], [97, 98]]
+    first[:] = 0
+    assert cached.embed(["cd"]).tolist() == [[99, 100]]
+    assert embedder.seen == ["ab", "cd"]
+    assert cached.embed([]).shape == (0, 2)
+    texts = [f"{a}{b}" for a in "abcdefgh" for b in "abcdefgh"]
+    with ThreadPoolExecutor(4) as pool:
+        rows = list(pool.map(cached.embed, [texts] * 4))
+    assert all(np.array_equal(r, rows[0]) for r in rows)
+    assert sorted(embedder.seen) == sorted({*texts, "ab", "cd"})
+
+
+@pytest.mark.parametrize("result", [np.zeros((2, 2), np.float32), np.full((1, 2), np.nan, np.float32)])
+def test_a_malformed_embedding_is_the_embedders_failure(result: np.ndarray) -> None:
+    embedder = Letters()
+    embedder.result = result
+    with pytest.raises(RoleError, match="'letters'"):
+        CachedEmbedder(embedder, ExecutionCache(), Ledger()).embed(["xy"])
+
+
+def test_a_ledger_goes_on_where_another_process_stopped(tmp_path: Path) -> None:
+    path = tmp_path / "calls.jsonl"
+    ledger = Ledger(path)
+    with ledger.scope(program="n01"):
+        ledger.record("chat", "plan", "k1", 10, 2)
+        with ledger.scope(purpose="diagnostics"):
+            ledger.record("chat", "plan", "k2", 5, 1)
+    ledger.record("embedder", "embed", "k3", 7, 0)
+    ledger.close()
+    with path.open("ab") as file:
+        file.write(b'{"role":"chat","sta')
+    again = Ledger(path)
+    assert again.totals() == ledger.totals()
+    assert again.by_purpose() == ledger.by_purpose()
+    assert list(again.by_purpose()) == [("", "embed", ""), ("n01", "plan", ""), ("n01", "plan", "diagnostics")]
+    assert again.for_purpose("diagnostics").input_tokens == 5
+    again.record("chat", "plan", "k4", 1, 1)
+    again.close()
+    assert path.read_bytes().count(b"\n") == 4
+    assert Ledger(path, read_only=True).totals()["chat", "plan"].calls == 3
