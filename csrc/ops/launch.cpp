@@ -7,9 +7,9 @@ namespace prismem {
 QueryPlan plan_queries(std::int64_t num_queries, std::int64_t num_keys, std::int64_t dim, const Segments& segments, std::int64_t block) {
   QueryPlan plan;
   plan.order.resize(static_cast<std::size_t>(num_queries));
-  const std::int64_t num_segments = segments.offsets != nullptr ? segments.count : 1;
+  const std::int64_t num_segments = segments.ranges != nullptr ? segments.count : 1;
   const auto segment_of = [&](std::int64_t row) {
-    return segments.groups != nullptr ? segments.groups[row] : (segments.offsets != nullptr ? row : 0);
+    return segments.groups != nullptr ? segments.groups[row] : (segments.ranges != nullptr ? row : 0);
   };
   // A counting sort keeps rows of one segment in their order.
   std::vector<std::int64_t> starts(static_cast<std::size_t>(num_segments) + 1, 0);
@@ -20,8 +20,8 @@ QueryPlan plan_queries(std::int64_t num_queries, std::int64_t num_keys, std::int
     plan.order[static_cast<std::size_t>(next[static_cast<std::size_t>(segment_of(row))]++)] = row;
   }
   for (std::int64_t s = 0; s < num_segments; ++s) {
-    const std::int64_t begin = segments.offsets != nullptr ? segments.offsets[s] : 0;
-    const std::int64_t end = segments.offsets != nullptr ? segments.offsets[s + 1] : num_keys;
+    const std::int64_t begin = segments.ranges != nullptr ? segments.ranges[2 * s] : 0;
+    const std::int64_t end = segments.ranges != nullptr ? segments.ranges[2 * s + 1] : num_keys;
     const std::int64_t last = starts[static_cast<std::size_t>(s) + 1];
     for (std::int64_t first = starts[static_cast<std::size_t>(s)]; first < last; first += block) {
       const std::int64_t count = std::min(block, last - first);

@@ -29,7 +29,9 @@ class PythonFailure : public std::exception {
           if (Py_IsInitialized() == 0) return;  // too late to count references; the process is ending
           py::gil_scoped_acquire gil;
           Py_DECREF(value);
-        }) {}
+        }) {
+    if (error.trace()) PyException_SetTraceback(value_.get(), error.trace().ptr());
+  }
   const char* what() const noexcept override { return "the compute function raised a Python exception"; }
   void restore() const { PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(value_.get())), value_.get()); }
 

@@ -51,19 +51,20 @@ T* filled(py::array_t<T>& array, const char* name, std::int64_t least) {
   return array.mutable_data();
 }
 
-Segments segments_of(const std::optional<Integers>& offsets, const std::optional<Integers>& groups, std::int64_t num_rows,
+Segments segments_of(const std::optional<Integers>& ranges, const std::optional<Integers>& groups, std::int64_t num_rows,
                      std::int64_t num_keys) {
   Segments segments{nullptr, 0, nullptr};
-  if (!offsets) return segments;
-  if (offsets->ndim() != 1 || offsets->size() < 1 || (offsets->flags() & py::array::c_style) == 0) refuse("offsets", "a contiguous (s + 1,) array");
-  segments.offsets = offsets->data();
-  segments.count = offsets->size() - 1;
-  if (segments.offsets[0] < 0 || segments.offsets[segments.count] > num_keys) refuse("offsets", "values within the keys");
+  if (!ranges) return segments;
+  if (ranges->ndim() != 2 || ranges->shape(1) != 2 || (ranges->flags() & py::array::c_style) == 0) refuse("ranges", "a contiguous (s, 2) array");
+  segments.ranges = ranges->data();
+  segments.count = ranges->shape(0);
   for (std::int64_t i = 0; i < segments.count; ++i) {
-    if (segments.offsets[i] > segments.offsets[i + 1]) refuse("offsets", "values that never fall");
+    const std::int64_t begin = segments.ranges[2 * i];
+    const std::int64_t end = segments.ranges[2 * i + 1];
+    if (begin < 0 || begin > end || end > num_keys) refuse("ranges", "ranges within the keys");
   }
   if (!groups) {
-    if (segments.count != num_rows) refuse("offsets", "one segment a row, or groups");
+    if (segments.count != num_rows) refuse("ranges", "one segment a row, or groups");
     return segments;
   }
   if (groups->ndim() != 1 || groups->size() != num_rows || (groups->flags() & py::array::c_style) == 0) refuse("groups", "a contiguous (m,) array");
@@ -84,8 +85,8 @@ Mask mask_of(const std::optional<Booleans>& mask, std::int64_t num_queries, std:
 
 // The number of columns, which must hold the hits of the longest segment.
 std::int64_t width_of(const py::array& cells, std::int64_t k, const Segments& segments, std::int64_t num_keys) {
-  std::int64_t longest = segments.offsets == nullptr ? num_keys : 0;
-  for (std::int64_t i = 0; i < segments.count; ++i) longest = std::max(longest, segments.offsets[i + 1] - segments.offsets[i]);
+  std::int64_t longest = segments.ranges == nullptr ? num_keys : 0;
+  for (std::int64_t i = 0; i < segments.count; ++i) longest = std::max(longest, segments.ranges[2 * i + 1] - segments.ranges[2 * i]);
   const std::int64_t width = cells.ndim() == 2 ? cells.shape(1) : 0;
   if (width < std::min(k, longest)) refuse("scores and indices", "a column for each hit");
   return width;
@@ -112,13 +113,13 @@ Outcome py_similarity(const py::array& x, const py::array& y, bool normalize, Fl
   return run([&] { return similarity(left, right, normalize, scores, RunOptions{isa, threads}); });
 }
 
-Outcome py_top_k(const py::array& queries, const py::array& keys, const std::optional<Integers>& offsets, const std::optional<Integers>& groups,
+Outcome py_top_k(const py::array& queries, const py::array& keys, const std::optional<Integers>& ranges, const std::optional<Integers>& groups,
                  const std::optional<Booleans>& mask, std::int64_t k, bool normalize, std::optional<float> min_score, Floats scores,
                  Integers indices, Integers counts, const std::string& isa, int threads) {
   const Rows query_rows = rows_of(queries, "queries");
   const Rows key_rows = rows_of(keys, "keys");
   if (query_rows.dim != key_rows.dim) refuse("keys", "as many dimensions as queries");
-  const Segments segments = segments_of(offsets, groups, query_rows.count, key_rows.count);
+  const Segments segments = segments_of(ranges, groups, query_rows.count, key_rows.count);
   const Mask allowed = mask_of(mask, query_rows.count, key_rows.count);
   const std::int64_t width = width_of(scores, k, segments, key_rows.count);
   const TopKOptions options{k, normalize, min_score.has_value(), min_score.value_or(0.0f)};
@@ -130,14 +131,14 @@ Outcome py_top_k(const py::array& queries, const py::array& keys, const std::opt
   });
 }
 
-Outcome py_mmr_select(const py::array& queries, const py::array& keys, const std::optional<Integers>& offsets,
+Outcome py_mmr_select(const py::array& queries, const py::array& keys, const std::optional<Integers>& ranges,
                       const std::optional<Integers>& groups, const std::optional<Booleans>& mask, std::int64_t k, double relevance_weight,
                       std::optional<float> min_relevance, bool normalize, Integers indices, Floats scores, Integers counts,
                       const std::string& isa, int threads) {
   const Rows query_rows = rows_of(queries, "queries");
   const Rows key_rows = rows_of(keys, "keys");
   if (query_rows.dim != key_rows.dim) refuse("keys", "as many dimensions as queries");
-  const Segments segments = segments_of(offsets, groups, query_rows.count, key_rows.count);
+  const Segments segments = segments_of(ranges, groups, query_rows.count, key_rows.count);
   const Mask allowed = mask_of(mask, query_rows.count, key_rows.count);
   const std::int64_t width = width_of(scores, k, segments, key_rows.count);
   const MmrOptions options{k, relevance_weight, normalize, min_relevance.has_value(), min_relevance.value_or(0.0f)};
@@ -181,13 +182,13 @@ Outcome py_mmr_select_from(const Floats& relevance, const Floats& similarity, co
   });
 }
 
-Outcome py_segment_max_similarity(const py::array& evidence, const py::array& items, const std::optional<Integers>& offsets,
+Outcome py_segment_max_similarity(const py::array& evidence, const py::array& items, const std::optional<Integers>& ranges,
                                   const std::optional<Integers>& groups, bool normalize, Floats values, Integers indices, const std::string& isa,
                                   int threads) {
   const Rows evidence_rows = rows_of(evidence, "evidence");
   const Rows item_rows = rows_of(items, "items");
   if (evidence_rows.dim != item_rows.dim) refuse("items", "as many dimensions as evidence");
-  const Segments segments = segments_of(offsets, groups, evidence_rows.count, item_rows.count);
+  const Segments segments = segments_of(ranges, groups, evidence_rows.count, item_rows.count);
   float* value_cells = filled(values, "values", evidence_rows.count);
   std::int64_t* index_cells = filled(indices, "indices", evidence_rows.count);
   return run([&] {
@@ -199,10 +200,13 @@ Outcome py_segment_mean(const py::array& values, const Integers& offsets, Double
   const bool is_double = values.dtype().kind() == 'f' && values.itemsize() == 8;
   if (!is_double && kind_of(values, "values") != Kind::f32) refuse("values", "float32 or float64");
   if (values.ndim() != 1 || (values.flags() & py::array::c_style) == 0) refuse("values", "a contiguous (n,) array");
-  segments_of(offsets, std::nullopt, offsets.size() - 1, values.size());
+  if (offsets.ndim() != 1 || offsets.size() < 1 || (offsets.flags() & py::array::c_style) == 0) refuse("offsets", "a contiguous (s + 1,) array");
   const void* cells = values.data();
   const std::int64_t* bounds = offsets.data();
   const std::int64_t count = offsets.size() - 1;
+  for (std::int64_t i = 0; i < count; ++i) {
+    if (bounds[i] < 0 || bounds[i] > bounds[i + 1] || bounds[i + 1] > values.size()) refuse("offsets", "values that never fall, within the values");
+  }
   double* mean_cells = filled(means, "means", count);
   return run([&] { return segment_mean(cells, is_double, bounds, count, mean_cells, RunOptions{isa, threads}); });
 }
@@ -214,11 +218,11 @@ void bind_ops(py::module_& module) {
   module.def("chosen_isa", &chosen_isa, py::arg("isa") = "", "The set a call would use: the one named, PRISMEM_ISA, or the best.");
   module.def("similarity", &py_similarity, py::arg("x").noconvert(), py::arg("y").noconvert(), py::arg("normalize"),
              py::arg("out").noconvert(), py::kw_only(), py::arg("isa") = "", py::arg("threads") = 0);
-  module.def("top_k", &py_top_k, py::arg("queries").noconvert(), py::arg("keys").noconvert(), py::arg("offsets").noconvert(),
+  module.def("top_k", &py_top_k, py::arg("queries").noconvert(), py::arg("keys").noconvert(), py::arg("ranges").noconvert(),
              py::arg("groups").noconvert(), py::arg("mask").noconvert(), py::arg("k"), py::arg("normalize"), py::arg("min_score"),
              py::arg("scores").noconvert(), py::arg("indices").noconvert(), py::arg("counts").noconvert(), py::kw_only(),
              py::arg("isa") = "", py::arg("threads") = 0);
-  module.def("mmr_select", &py_mmr_select, py::arg("queries").noconvert(), py::arg("keys").noconvert(), py::arg("offsets").noconvert(),
+  module.def("mmr_select", &py_mmr_select, py::arg("queries").noconvert(), py::arg("keys").noconvert(), py::arg("ranges").noconvert(),
              py::arg("groups").noconvert(), py::arg("mask").noconvert(), py::arg("k"), py::arg("relevance_weight"),
              py::arg("min_relevance"), py::arg("normalize"), py::arg("indices").noconvert(), py::arg("scores").noconvert(),
              py::arg("counts").noconvert(), py::kw_only(), py::arg("isa") = "", py::arg("threads") = 0);
@@ -227,7 +231,7 @@ void bind_ops(py::module_& module) {
              py::arg("indices").noconvert(), py::arg("scores").noconvert(), py::arg("counts").noconvert(), py::kw_only(),
              py::arg("isa") = "", py::arg("threads") = 0);
   module.def("segment_max_similarity", &py_segment_max_similarity, py::arg("evidence").noconvert(), py::arg("items").noconvert(),
-             py::arg("offsets").noconvert(), py::arg("groups").noconvert(), py::arg("normalize"), py::arg("values").noconvert(),
+             py::arg("ranges").noconvert(), py::arg("groups").noconvert(), py::arg("normalize"), py::arg("values").noconvert(),
              py::arg("indices").noconvert(), py::kw_only(), py::arg("isa") = "", py::arg("threads") = 0);
   module.def("segment_mean", &py_segment_mean, py::arg("values").noconvert(), py::arg("offsets").noconvert(),
              py::arg("means").noconvert(), py::kw_only(), py::arg("isa") = "", py::arg("threads") = 0);

@@ -24,10 +24,10 @@ struct Mask {
   std::int64_t key_stride;
 };
 
-// Which range of keys each query row sees: segment g holds keys offsets[g] <= key < offsets[g + 1].
-// Null offsets: one segment, all keys. Null groups: row i sees segment i (segment 0 where there is only the whole).
+// Which range of keys each query row sees: segment g holds keys ranges[2 g] <= key < ranges[2 g + 1].
+// Null ranges: one segment, all keys. Null groups: row i sees segment i (the whole where there are no ranges).
 struct Segments {
-  const std::int64_t* offsets;
+  const std::int64_t* ranges;
   std::int64_t count;
   const std::int64_t* groups;
 };

@@ -1,1 +1,43 @@
+"""Ranking ops over rows of vectors: one contract each, several implementations, chosen by where the arrays live.
 
+Arrays are numpy's or torch's; results come back in the library of the inputs. `explain` tells which implementation
+would run, `use` forces one, as do PRISMEM_BACKEND (reference, cpu), PRISMEM_ISA (portable, avx2) and PRISMEM_THREADS.
+"""
+
+from typing import Any
+
+from prismem_core.ops.mmr_select import MMR_SELECT, MmrSelection, mmr_select
+from prismem_core.ops.mmr_select_from import MMR_SELECT_FROM, mmr_select_from
+from prismem_core.ops.registry import IMPLEMENTATIONS, Choice, Op, backends, choose, explain, instruction_sets, use
+from prismem_core.ops.segment_max_similarity import SEGMENT_MAX_SIMILARITY, SegmentMax, segment_max_similarity
+from prismem_core.ops.segment_mean import SEGMENT_MEAN, segment_mean
+from prismem_core.ops.segments import Segments
+from prismem_core.ops.similarity import SIMILARITY, similarity
+from prismem_core.ops.top_k import TOP_K, TopK, top_k
+
+OPS: dict[str, Op[Any, Any]] = {
+    op.name: op for op in (SIMILARITY, TOP_K, MMR_SELECT, MMR_SELECT_FROM, SEGMENT_MAX_SIMILARITY, SEGMENT_MEAN)
+}
+"""Every op by its name."""
+
+__all__ = [
+    "IMPLEMENTATIONS",
+    "OPS",
+    "Choice",
+    "MmrSelection",
+    "Op",
+    "SegmentMax",
+    "Segments",
+    "TopK",
+    "backends",
+    "choose",
+    "explain",
+    "instruction_sets",
+    "mmr_select",
+    "mmr_select_from",
+    "segment_max_similarity",
+    "segment_mean",
+    "similarity",
+    "top_k",
+    "use",
+]
