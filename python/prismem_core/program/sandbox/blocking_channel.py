@@ -6,7 +6,6 @@ The engine's end (`engine_channel`) is the one that distrusts; this end only has
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ class BlockingChannel:
         self._socket = socket.socket(fileno=descriptor)
         self._socket.setblocking(True)
 
-    def send(self, message: Mapping[str, Any]) -> None:
+    def send(self, message: dict[str, Any]) -> None:
         """Send one frame; FrameError if it is too long or holds what JSON cannot carry."""
         self._socket.sendall(frames.encode(message, frames.FROM_WORKER_BYTES))
 
@@ -42,9 +41,6 @@ class BlockingChannel:
         """Block until the other end closes."""
         while self._socket.recv(4096):
             pass
-
-    def settimeout(self, seconds: float | None) -> None:
-        self._socket.settimeout(seconds)
 
     def fileno(self) -> int:
         return self._socket.fileno()

@@ -22,15 +22,16 @@ _MESSAGE_CHARS = 2000
 class Call:
     """Counts and serves what one order causes; the counts are the engine's own."""
 
-    def __init__(self, what: str, channel: EngineChannel, meter: Meter, budget: Budget) -> None:
+    def __init__(self, what: str, serial: int, channel: EngineChannel, meter: Meter, budget: Budget) -> None:
         self._what = what
+        self._serial = serial
         self._channel = channel
         self._meter = meter
         self._budget = budget
         self._ask_calls = self._embed_calls = self._embed_texts = 0
 
     def order(self, message: Mapping[str, Any]) -> None:
-        self._channel.send({**message, "cpu_seconds": self._budget.cpu_seconds}, self._meter)
+        self._channel.send({**message, "serial": self._serial, "cpu_seconds": self._budget.cpu_seconds}, self._meter)
 
     def answer(self, backend: BackendHandler | None) -> dict[str, Any]:
         """Serve backend calls until the worker's answer comes.
@@ -41,6 +42,9 @@ class Call:
             frame = self._channel.receive(self._meter)
             call = frame.pop("call", None)
             if call is None:
+                # An answer that was sent twice must not stand for the next order's.
+                if frame.pop("serial", None) != self._serial:
+                    raise FrameError("an answer that belongs to no order")
                 self._meter.check()
                 return frame
             if backend is None:

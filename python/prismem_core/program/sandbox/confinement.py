@@ -12,7 +12,6 @@ import math
 import os
 import resource
 import signal
-import sys
 
 # prctl(2) numbers.
 _PDEATHSIG, _DUMPABLE, _SUBREAPER, _NO_NEW_PRIVS = 1, 4, 36, 38
@@ -22,9 +21,11 @@ _PDEATHSIG, _DUMPABLE, _SUBREAPER, _NO_NEW_PRIVS = 1, 4, 36, 38
 _FIRST_UID, _UIDS = 0x70000000, 1 << 16
 _NOBODY = 65534
 
-_OPEN_FILES = 16
+# Descriptors 0 to 3 are taken for good; the next one is for the socket of a copy.
+_OPEN_FILES = 5
 _PROCESSES = 128
 _STACK_BYTES = 8 << 20
+_SHUT = (resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC)
 
 
 def _prctl(option: int, value: int) -> None:
@@ -67,6 +68,23 @@ def enter(parent: int, serial: int, memory_bytes: int) -> None:
     die_with_parent(parent)
 
 
+def open_up() -> None:
+    """Let this process take a descriptor and fork: only while it waits for orders, never while program code runs."""
+    for which in _SHUT:
+        hard = resource.getrlimit(which)[1]
+        resource.setrlimit(which, (hard, hard))
+
+
+def shut(*, for_good: bool) -> None:
+    """Let this process open no file, socket or pipe and start no process or thread; what it has keeps working.
+
+    `for_good` cannot be undone. The kernel lets the true root fork all the same.
+    """
+    for which in _SHUT:
+        hard = 0 if for_good else resource.getrlimit(which)[1]
+        resource.setrlimit(which, (0, hard))
+
+
 def limit_cpu(seconds: float) -> None:
     """A coarse second bound behind the engine's own clock: at most `seconds` more, rounded up, with slack."""
     used = resource.getrusage(resource.RUSAGE_SELF)
@@ -94,10 +112,9 @@ def _limits(memory_bytes: int, own_user: bool) -> None:
     _lower(resource.RLIMIT_STACK, _STACK_BYTES)
     _lower(resource.RLIMIT_MEMLOCK, 0)
     _lower(resource.RLIMIT_AS, memory_bytes)
-    if sys.platform == "linux":
-        _lower(resource.RLIMIT_MSGQUEUE, 0)
+    _lower(resource.RLIMIT_MSGQUEUE, 0)
     if own_user:
-        # The kernel counts all processes of a user, so this bound is meaningful only where the user is the worker's.
+        # The kernel counts all processes of a user, so a number has a meaning only where the user is the worker's own.
         _lower(resource.RLIMIT_NPROC, _PROCESSES)
 
 

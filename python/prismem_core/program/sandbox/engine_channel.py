@@ -30,7 +30,7 @@ class ChannelClosed(Exception):
 
 
 class WatchedProcess:
-    """A process of the sandbox that the engine clocks and kills, held by descriptor so that the pid cannot be reused."""
+    """A process that the engine clocks and kills, held by a descriptor so that its pid cannot be reused."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -114,7 +114,7 @@ class EngineChannel:
         self._poll.register(connection.fileno(), 0)
 
     def send(self, message: Mapping[str, Any], meter: Meter, descriptor: int | None = None) -> None:
-        data = memoryview(frames.encode(message, frames.TO_WORKER_BYTES))
+        data = memoryview(frames.encode(dict(message), frames.TO_WORKER_BYTES))
         while descriptor is not None:
             try:
                 sent = socket.send_fds(self._socket, [data], [descriptor])

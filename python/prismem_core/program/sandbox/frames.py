@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 import struct
-from collections.abc import Mapping
 from typing import Any
 
 LENGTH = struct.Struct("<I")
@@ -21,10 +20,10 @@ class FrameError(ValueError):
     """Bytes that are no frame, or a message that does not fit into one."""
 
 
-def encode(message: Mapping[str, Any], cap: int) -> bytes:
+def encode(message: dict[str, Any], cap: int) -> bytes:
     """The frame of `message`; FrameError if it is longer than `cap` bytes or holds a value JSON cannot carry."""
     try:
-        body = json.dumps(message, separators=(",", ":"), allow_nan=False).encode("ascii")
+        body = _encode(message).encode("ascii")
     except (TypeError, ValueError, RecursionError) as error:
         raise FrameError(f"the message cannot be written as JSON: {error}") from None
     if len(body) > cap:
@@ -43,7 +42,7 @@ def length(header: bytes, cap: int) -> int:
 def decode(body: bytes | bytearray) -> dict[str, Any]:
     """The message in a frame's body; FrameError unless it is one JSON object with finite numbers."""
     try:
-        message = json.loads(body, parse_constant=_refuse, parse_float=_finite)
+        message = _decode(body.decode("utf-8"))
     except (ValueError, RecursionError, MemoryError) as error:
         raise FrameError(f"a frame is no JSON: {str(error)[:200]}") from None
     if type(message) is not dict:
@@ -69,3 +68,8 @@ def _finite(token: str) -> float:
     if not math.isfinite(value):
         raise ValueError(f"the number {token[:40]} is not finite")
     return value
+
+
+# Bound here, because a program may replace the functions of the json module of its own process.
+_encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+_decode = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite).decode

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import socket
@@ -38,6 +39,7 @@ class MemoryWorker:
         self._ending = threading.Lock()
         self._ended: str | None = None
         self._owner = os.getpid()
+        self._serials = itertools.count(1)
         pid, connection = launcher.spawn(limits.memory_bytes)
         self._pid = pid
         self._process = WatchedProcess(pid)
@@ -55,9 +57,9 @@ class MemoryWorker:
         """Process id of the worker."""
         return self._pid
 
-    def load(self, source: str) -> CallReport:
+    def load(self, source: str, *, restrict_names: bool = True) -> CallReport:
         """Execute the program and build its `Memory`."""
-        order = {"op": "open", "source": source}
+        order = {"op": "open", "source": source, "restrict_names": restrict_names}
         return self.call("loading the program", order, self._limits.index, self._backend, none_result)[1]
 
     def index(self, units: Sequence[Mapping[str, Any]], raw_text: str) -> CallReport:
@@ -95,7 +97,7 @@ class MemoryWorker:
             self._check_usable()
             meter = Meter(what, budget)
             meter.watch(self._process, fresh=False)
-            call = Call(what, self._channel, meter, budget)
+            call = Call(what, next(self._serials), self._channel, meter, budget)
             try:
                 self._channel.expect_silence()
                 call.order(order)
@@ -142,7 +144,7 @@ class MemoryWorker:
         channel = EngineChannel(mine)
         copy: WatchedProcess | None = None
         meter = Meter(what, budget)
-        call = Call(what, channel, meter, budget)
+        call = Call(what, next(self._serials), channel, meter, budget)
         try:
             self._order_copy(what, theirs, meter)
             call.order(order)
@@ -169,7 +171,10 @@ class MemoryWorker:
             channel.close()
 
     def _order_copy(self, what: str, connection: socket.socket, meter: Meter) -> None:
-        with self._lock:
+        with meter.engine_time():
+            # A running index() is no part of this call.
+            self._lock.acquire()
+        try:
             self._check_usable()
             try:
                 self._channel.expect_silence()
@@ -179,6 +184,8 @@ class MemoryWorker:
             except FrameError as error:
                 self._end(str(error))
                 raise CandidateError("protocol", f"{what}: {error}") from None
+        finally:
+            self._lock.release()
         connection.close()
 
     def _unforked(self) -> Exception:

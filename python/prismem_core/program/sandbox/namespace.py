@@ -45,15 +45,19 @@ _ALLOWED = frozenset(ALLOWED_IMPORTS + ALLOWED_SUBMODULES)
 _IMPORTED_BY_C = frozenset({"_strptime", "calendar", "locale", "time", "unicodedata", "numpy"})
 
 
-def load(source: str) -> types.ModuleType:
-    """Execute `source` as a fresh module; what it raises passes through, MemoryError of the parser as SyntaxError."""
+def load(source: str, *, restrict_names: bool) -> types.ModuleType:
+    """Execute `source` as a fresh module; what it raises passes through, MemoryError of the parser as SyntaxError.
+
+    Without `restrict_names` the program gets all builtins and imports whatever the process has loaded.
+    """
     linecache.cache[PROGRAM_FILE] = (len(source), None, source.splitlines(keepends=True), PROGRAM_FILE)
     try:
         code = compile(source, PROGRAM_FILE, "exec", dont_inherit=True)
     except (MemoryError, RecursionError):
         raise SyntaxError("the source is nested too deeply to be parsed") from None
     module = types.ModuleType(PROGRAM_MODULE)
-    module.__dict__["__builtins__"] = _builtins()
+    if restrict_names:
+        module.__dict__["__builtins__"] = _builtins()
     module.__dict__["OUT_CHAR_BUDGET"] = OUT_CHAR_BUDGET
     # dataclasses and typing look the module up to resolve string annotations.
     sys.modules[PROGRAM_MODULE] = module

@@ -39,10 +39,12 @@ class Sandbox:
     """Runs memory programs in confined processes; safe to share between threads; starts its zygote when first used.
 
     A zygote that ended is started again once for an order; SandboxError if that fails too. See docs/security.md for
-    what the confinement holds and what it does not.
+    what the confinement holds and what it does not. `restrict_names=False` leaves a program all builtins and every
+    loaded module, which shows what the process around it holds by itself; it is meant for tests of that.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, restrict_names: bool = True) -> None:
+        self._restrict_names = restrict_names
         self._lock = threading.Lock()
         self._holder = _Holder()
         self._closed = False
@@ -54,6 +56,12 @@ class Sandbox:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
+    @property
+    def zygote_pid(self) -> int | None:
+        """Process id of the zygote, None while there is none."""
+        launcher = self._holder.launcher
+        return launcher.pid if launcher else None
+
     def open(self, source: str, backend: BackendHandler, limits: Limits | None = None) -> MemoryWorker:
         """A worker that has executed `source` and built its `Memory`; the caller closes it.
 
@@ -61,7 +69,7 @@ class Sandbox:
         """
         worker = self._worker(limits or Limits(), backend)
         try:
-            worker.load(source)
+            worker.load(source, restrict_names=self._restrict_names)
         except BaseException:
             worker.close()
             raise
@@ -75,7 +83,7 @@ class Sandbox:
         """
         with self._worker(_DESCRIBE, None) as worker:
             try:
-                order = {"op": "describe", "source": source}
+                order = {"op": "describe", "source": source, "restrict_names": self._restrict_names}
                 return worker.call("loading the program", order, _DESCRIBE.index, None, interface_result)[0]
             except Refused as refusal:
                 raise ProgramError(refusal.code, str(refusal), refusal.line) from None

@@ -89,7 +89,9 @@ class Worker:
             if order["op"] == "copy" and descriptor is not None:
                 self._copy(descriptor)
             else:
+                confinement.shut(for_good=False)
                 self._answer(order)
+                confinement.open_up()
 
     def _copy(self, descriptor: int) -> None:
         parent = os.getpid()
@@ -109,6 +111,7 @@ class Worker:
             gc.freeze()
             self.channel.close()
             self.channel = BlockingChannel(descriptor)
+            confinement.shut(for_good=True)
             self.channel.send({"ready": True})
             received = self.channel.receive()
             if received is not None:
@@ -126,27 +129,28 @@ class Worker:
             answer = self._failure("memory", error)
         except BaseException as error:
             answer = self._failure("error", error)
+        serial = order["serial"]
         try:
-            self.channel.send(answer)
+            self.channel.send({**answer, "serial": serial})
         except frames.FrameError as error:
-            self.channel.send({"failed": "error", "message": str(error), "line": None})
+            self.channel.send({"failed": "error", "message": str(error), "line": None, "serial": serial})
 
     def _carry_out(self, order: dict[str, Any]) -> dict[str, Any]:
         operation = order["op"]
         if operation == "describe":
-            return self._describe(order["source"])
+            return self._describe(order)
         if operation == "open":
-            self._module = load(order["source"])
+            self._module = load(order["source"], restrict_names=order["restrict_names"])
             self._memory = self._module.Memory(Backend(self))
             return {"done": None}
         if operation == "index":
             return self._index(order["units"], order["raw_text"])
         return self._retrieve(order["query"])
 
-    def _describe(self, source: str) -> dict[str, Any]:
+    def _describe(self, order: dict[str, Any]) -> dict[str, Any]:
         from prismem_core.program.validation.inspect_module import inspect_module
 
-        module = load(source)
+        module = load(order["source"], restrict_names=order["restrict_names"])
         try:
             return {"interface": inspect_module(module.__dict__).to_dict()}
         except ProgramError as error:

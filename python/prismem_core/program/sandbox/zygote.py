@@ -14,6 +14,7 @@ import select
 import signal
 import sys
 import types
+from collections.abc import Callable
 from typing import Any
 
 _PACKAGES = (
@@ -153,7 +154,6 @@ class Zygote:
         self._channel = BlockingChannel(descriptor)
         self._engine = os.getppid()
         self._workers: set[int] = set()
-        self._ended: dict[int, tuple[int, float]] = {}
         self._serial = 0
         self._host_paths = _host_paths()
         _forget_files()
@@ -215,40 +215,38 @@ class Zygote:
 
     def _end(self, pid: int) -> dict[str, Any]:
         """Kill a worker with its process group and tell how it ended: wait status and processor seconds."""
-        if pid in self._workers and pid not in self._ended:
-            for kill in (os.killpg, os.kill):
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    kill(pid, signal.SIGKILL)
-            _, status, usage = os.wait4(pid, 0)
-            self._ended[pid] = (status, usage.ru_utime + usage.ru_stime)
+        if pid not in self._workers:
+            return {"status": 0, "cpu_seconds": 0.0}
+        _kill(os.killpg, pid)
+        _kill(os.kill, pid)
+        _, status, usage = os.wait4(pid, 0)
         self._workers.discard(pid)
-        status, seconds = self._ended.pop(pid, (0, 0.0))
-        return {"status": status, "cpu_seconds": seconds}
+        return {"status": status, "cpu_seconds": usage.ru_utime + usage.ru_stime}
 
     def _sweep(self) -> None:
-        """Reap what ended and kill descendants that no worker owns any more."""
-        while True:
-            try:
-                pid, status, usage = os.wait4(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                break
-            if pid in self._workers:
-                self._ended[pid] = (status, usage.ru_utime + usage.ru_stime)
+        """Kill and reap descendants that no worker owns any more.
+
+        A worker that ended by itself stays a zombie until the engine asks for it, so that its pid is not given away.
+        """
         for orphan in _children() - self._workers:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(orphan, signal.SIGKILL)
+            _kill(os.kill, orphan)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(orphan, os.WNOHANG)
 
     def _end_all(self) -> None:
-        while living := _children() | (self._workers - self._ended.keys()):
+        while living := _children() | self._workers:
             for child in living:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(child, signal.SIGKILL)
+                _kill(os.kill, child)
             try:
-                os.waitpid(-1, 0)
+                ended, _ = os.waitpid(-1, 0)
             except ChildProcessError:
                 return
+            self._workers.discard(ended)
+
+
+def _kill(how: Callable[[int, int], None], pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        how(pid, signal.SIGKILL)
 
 
 def _children() -> set[int]:

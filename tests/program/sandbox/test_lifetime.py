@@ -1,0 +1,220 @@
+"""Nothing outlives its owner: not a copy its query, not a worker its sandbox, not the zygote the engine."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import prismem_core
+import pytest
+from prismem_core.errors import CandidateError, SandboxError
+from prismem_core.program.sandbox import Sandbox
+
+Build = Callable[..., str]
+
+FOREVER = "import time\nwhile True:\n    time.sleep(1)"
+
+
+def children(pid: int) -> set[int]:
+    try:
+        return {int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}
+    except OSError:
+        return set()
+
+
+def descendants(pid: int) -> set[int]:
+    found = children(pid)
+    for child in tuple(found):
+        found |= descendants(child)
+    return found
+
+
+def running(pids: set[int]) -> set[int]:
+    """Those of `pids` that exist and are no zombies."""
+    alive = set()
+    for pid in pids:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            continue
+        if state not in "ZX":
+            alive.add(pid)
+    return alive
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def zygote_of(sandbox: Sandbox) -> int:
+    pid = sandbox.zygote_pid
+    assert pid is not None
+    return pid
+
+
+def test_nothing_starts_before_it_is_needed_and_close_ends_all(program: Build, backend: Any) -> None:
+    before = children(os.getpid())
+    sandbox = Sandbox()
+    assert children(os.getpid()) == before
+    assert sandbox.zygote_pid is None
+    workers = [sandbox.open(program(), backend) for _ in range(3)]
+    started = children(os.getpid()) - before
+    assert started == {zygote_of(sandbox)}
+    everything = started | descendants(zygote_of(sandbox))
+    assert len(everything) == 4
+    sandbox.close()
+    assert not running(everything)
+    assert children(os.getpid()) == before
+    with pytest.raises((CandidateError, SandboxError)):
+        workers[0].retrieve({"query_text": ""})
+    with pytest.raises(SandboxError, match="closed"):
+        sandbox.open(program(), backend)
+    sandbox.close()
+
+
+def test_two_hundred_workers_leave_no_descriptor_and_no_process(program: Build, backend: Any) -> None:
+    source = program(retrieve="return self.texts[0]")
+    with Sandbox() as sandbox:
+        with sandbox.open(source, backend):
+            pass
+        descriptors = len(os.listdir("/proc/self/fd"))
+        for number in range(200):
+            with sandbox.open(source, backend) as worker:
+                worker.index([{"memory_text": str(number)}], "")
+                assert worker.retrieve({"query_text": ""})[0] == str(number)
+                if number % 3 == 0:
+                    with pytest.raises(CandidateError):
+                        worker.index([{"no_field": 1}], "")
+        assert len(os.listdir("/proc/self/fd")) == descriptors
+        assert children(zygote_of(sandbox)) == set()
+
+
+def test_copies_leave_no_zombie_behind(sandbox: Sandbox, program: Build, backend: Any) -> None:
+    with sandbox.open(program(), backend) as worker:
+        for _ in range(20):
+            worker.retrieve({"query_text": ""})
+        assert wait_until(lambda: children(worker.pid) == set())
+
+
+def test_an_orphan_is_ended_with_its_worker(bare_sandbox: Sandbox, program: Build, backend: Any) -> None:
+    # A program that undoes its own limits starts a process in another session.
+    escape = (
+        "import os, resource, time\n"
+        "hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]\n"
+        "resource.setrlimit(resource.RLIMIT_NPROC, (hard, hard))\n"
+        "if os.fork() == 0:\n    os.setsid()\n    time.sleep(600)"
+    )
+    with bare_sandbox.open(program(index=escape), backend) as worker:
+        worker.index([], "")
+        escaped = children(worker.pid)
+        assert len(escaped) == 1
+    assert wait_until(lambda: not running(escaped))
+
+
+def test_a_killed_zygote_is_replaced_and_nobody_else_is_blamed(program: Build, backend: Any) -> None:
+    with Sandbox() as sandbox:
+        worker = sandbox.open(program(), backend)
+        old = zygote_of(sandbox)
+        family = {old} | descendants(old)
+        os.kill(old, signal.SIGKILL)
+        assert wait_until(lambda: not running(family))
+        with pytest.raises(SandboxError, match="the sandbox ended"):
+            worker.retrieve({"query_text": ""})
+        worker.close()
+        with sandbox.open(program(retrieve="return 'new'"), backend) as fresh:
+            assert fresh.retrieve({"query_text": ""})[0] == "new"
+        assert zygote_of(sandbox) != old
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_zygote_killed_during_a_call_is_no_fault_of_the_program(
+    bare_sandbox: Sandbox, program: Build, backend: Any, in_place: bool
+) -> None:
+    with Sandbox(restrict_names=False) as sandbox, sandbox.open(program(retrieve=FOREVER), backend) as worker:
+        old = zygote_of(sandbox)
+        killer = threading.Timer(0.5, os.kill, (old, signal.SIGKILL))
+        killer.start()
+        with pytest.raises(SandboxError, match="the sandbox ended"):
+            worker.retrieve({"query_text": ""}, in_place=in_place)
+        killer.join()
+
+
+def test_a_killed_engine_leaves_nothing_running(program: Build, tmp_path: Path) -> None:
+    engine = tmp_path / "engine.py"
+    engine.write_text(
+        "import sys, threading, time\n"
+        "from prismem_core.program.sandbox import Sandbox\n"
+        "class Backend:\n"
+        "    def ask(self, *_): return ''\n"
+        "    def embed(self, texts): raise AssertionError\n"
+        "sandbox = Sandbox(restrict_names=False)\n"
+        "source = sys.stdin.read()\n"
+        "workers = [sandbox.open(source, Backend()) for _ in range(2)]\n"
+        "threading.Thread(target=workers[0].index, args=([], ''), daemon=True).start()\n"
+        "threading.Thread(target=workers[1].retrieve, args=({'query_text': ''},), daemon=True).start()\n"
+        "print('started', flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    busy = "while True:\n    pass"
+    process = subprocess.Popen(
+        [sys.executable, str(engine)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(Path(prismem_core.__file__).parent.parent)},
+    )
+    assert process.stdin is not None and process.stdout is not None
+    try:
+        process.stdin.write(program(index=busy, retrieve=busy).encode())
+        process.stdin.close()
+        assert process.stdout.readline() == b"started\n"
+        # Zygote, two workers, one copy.
+        assert wait_until(lambda: len(descendants(process.pid)) == 4)
+        family = descendants(process.pid)
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+    assert wait_until(lambda: not running(family)), f"still running: {running(family)}"
+
+
+def test_a_forked_engine_is_told_to_make_its_own(sandbox: Sandbox, program: Build, backend: Any) -> None:
+    with sandbox.open(program(), backend) as worker:
+        read, write = os.pipe()
+        child = os.fork()
+        if child == 0:
+            told = []
+            for use in (lambda: sandbox.open(program(), backend), lambda: worker.retrieve({"query_text": ""})):
+                try:
+                    use()
+                except SandboxError as error:
+                    told.append(str(error))
+            os.write(write, "|".join(told).encode())
+            os._exit(0)
+        os.close(write)
+        told = os.read(read, 4096).decode()
+        os.close(read)
+        os.waitpid(child, 0)
+        assert told.count("in a forked process") == 2
+        assert worker.retrieve({"query_text": ""})[0] == ""
+
+
+def test_closing_a_worker_while_it_retrieves_ends_the_call(program: Build, backend: Any) -> None:
+    with Sandbox(restrict_names=False) as sandbox:
+        worker = sandbox.open(program(retrieve=FOREVER), backend)
+        closer = threading.Timer(0.3, worker.close)
+        closer.start()
+        with pytest.raises(CandidateError, match="ended by itself"):
+            worker.retrieve({"query_text": ""})
+        closer.join()
