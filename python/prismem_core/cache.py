@@ -195,7 +195,7 @@ def decode_json(data: bytes) -> Any:
     """The value that `encode_json` wrote; CacheError for bytes of another codec."""
     try:
         return json.loads(data.decode("utf-8", "surrogatepass"), parse_constant=_refuse_constant)
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise CacheError(f"entry is not JSON ({error}): read it with the method that matches how it was put") from error
 
 
