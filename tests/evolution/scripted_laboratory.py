@@ -110,7 +110,7 @@ class ScriptedDesigner:
         number = sum(attempt.iteration == brief.iteration for attempt in attempts)
         source = self.reply(brief.iteration, number)
         code = "no diff" if source is None else make_patch(brief.source, source)
-        return Revision(f"revision {brief.iteration}.{number}", code, {"edit": brief.iteration})
+        return Revision(f"revision {brief.iteration}.{number}", code, {"edit": brief.iteration, "because": ("a", 1)})
 
     def diagnose(self, brief: ParentBrief) -> Diagnosis:
         return Diagnosis(f"weak in {brief.target}", brief.target, {"cases": [case.task_id for case in brief.cases]})

@@ -108,7 +108,7 @@ def test_retained_versions_of_the_target_are_explored_and_all_attempts_are_tried
     assert (failed.diagnosis, failed.summary, failed.details) == (
         "weak in factual_retrieval",
         "revision 2.0",
-        {"edit": 2},
+        {"edit": 2, "because": ["a", 1]},
     )
 
 

@@ -218,6 +218,19 @@ def test_finished_iterations_are_not_evaluated_again(whole: Path, tmp_path: Path
     assert [e.to_json() for e in recorder.resumed + recorder.events] == [e.to_json() for e in read_run(whole).events]
 
 
+def test_a_resumed_designer_is_told_the_same(whole: Path, tmp_path: Path) -> None:
+    uninterrupted = designer()
+    evolve(laboratory(), uninterrupted, source_of("seed"), SETTINGS)
+    lines = (whole / "journal.jsonl").read_bytes().splitlines(keepends=True)
+    directory = stopped(tmp_path, b"".join(line for line in lines if int(json.loads(line)["iteration"]) < 8))
+    resumed = designer()
+    with Run.open(directory) as run:
+        evolve(laboratory(), resumed, source_of("seed"), SETTINGS, run)
+    # The spelling counts, key orders included: a designer may render any of it into a prompt.
+    assert [repr(brief) for brief in resumed.briefs] == [repr(brief) for brief in uninterrupted.briefs[-1:]]
+    assert repr(resumed.feedback) == repr(uninterrupted.feedback[-1:])
+
+
 def test_without_a_run_directory_the_history_is_the_same(whole: Path) -> None:
     recorder = Recorder()
     go(None, recorder)
