@@ -40,7 +40,7 @@ def build_settings(values: Mapping[str, Any]) -> EvolutionSettings:
     known = list(EvolutionSettings.model_fields)
     for key in values:
         if key not in known:
-            raise SettingsError(f"unknown setting {key!r}{_hint(str(key), known)}; known: {', '.join(known)}")
+            raise SettingsError(unknown_setting(str(key), known))
     # TOML and the command line spell whole numbers without a point; strict mode would refuse them for floats.
     prepared = {
         key: float(value) if key in ("delta", "theta") and type(value) is int else value
@@ -93,6 +93,11 @@ def read_toml(path: str | Path) -> dict[str, Any]:
         raise SettingsError(f"settings file {path} cannot be read: {error}") from error
     except tomllib.TOMLDecodeError as error:
         raise SettingsError(f"settings file {path} is not valid TOML: {error}") from None
+
+
+def unknown_setting(key: str, known: Collection[str]) -> str:
+    """The sentence that refuses a key: close matches first, then all that are known."""
+    return f"unknown setting {key!r}{_hint(key, known)}; known: {', '.join(known)}"
 
 
 def _hint(key: str, known: Collection[str]) -> str:

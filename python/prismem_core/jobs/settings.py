@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from prismem_core.errors import SettingsError
-from prismem_core.evolution.settings import EvolutionSettings, build_settings, read_toml, unknown_key
+from prismem_core.evolution.settings import EvolutionSettings, load_settings, read_toml, unknown_setting
 from prismem_core.pipeline.pipeline import PipelineSettings
 from prismem_core.program.sandbox import Limits
 
@@ -52,24 +52,19 @@ def load_job_settings(
 
     Raises SettingsError for a missing or broken file, an unknown table or key, and a value out of range.
     """
-    document = read_toml(path) if path is not None else {}
-    for key in document:
-        if key not in ("job", "evolution"):
-            raise SettingsError(f"{path}: unknown table {key!r}; known: [job], [evolution]")
-    tables: dict[str, dict[str, Any]] = {}
-    for name, overrides in (("job", job), ("evolution", evolution)):
-        table = document.get(name, {})
-        if not isinstance(table, Mapping):
-            raise SettingsError(f"{path}: {name} must be a table, written [{name}]")
-        tables[name] = {**table, **{key: value for key, value in overrides.items() if value is not None}}
-    return build_job_settings(tables["job"]), build_settings(tables["evolution"])
+    evolution_settings = load_settings(path, evolution, other_tables=("job",))
+    table = read_toml(path).get("job", {}) if path is not None else {}
+    if not isinstance(table, Mapping):
+        raise SettingsError(f"{path}: job must be a table, written [job]")
+    given = {key: value for key, value in job.items() if value is not None}
+    return build_job_settings({**table, **given}), evolution_settings
 
 
 def build_job_settings(values: Mapping[str, Any]) -> JobSettings:
     """Settings from a mapping; raises SettingsError for an unknown key or a value out of range."""
     for key in values:
         if key not in JobSettings.model_fields:
-            raise SettingsError(unknown_key(str(key), list(JobSettings.model_fields)))
+            raise SettingsError(unknown_setting(str(key), list(JobSettings.model_fields)))
     try:
         return JobSettings(**values)
     except ValidationError as error:
