@@ -12,7 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import prismem_core
 import pytest
 from prismem_core.errors import CandidateError, SandboxError
 from prismem_core.program.sandbox import Sandbox
@@ -172,7 +171,7 @@ def test_a_killed_engine_leaves_nothing_running(program: Build, tmp_path: Path) 
         [sys.executable, str(engine)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(Path(prismem_core.__file__).parent.parent)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
     )
     assert process.stdin is not None and process.stdout is not None
     try:

@@ -13,6 +13,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from prismem_core.errors import SandboxError
 from prismem_core.program.sandbox import frames
 
@@ -50,9 +52,11 @@ class Launcher:
         self._socket, theirs = socket.socketpair()
         self._socket.settimeout(_ORDER_SECONDS)
         script = Path(__file__).with_name("zygote.py")
+        # PYTHONPATH does not pass, and may be how the engine found numpy.
+        numpy_folder = str(Path(np.__file__).resolve().parent.parent)
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-s", "-P", "-B", str(script), str(theirs.fileno())],
+                [sys.executable, "-s", "-P", "-B", str(script), str(theirs.fileno()), numpy_folder],
                 env=environment,
                 cwd="/",
                 pass_fds=[theirs.fileno()],

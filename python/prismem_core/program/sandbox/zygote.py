@@ -90,15 +90,16 @@ def _stand_in_packages() -> None:
             setattr(sys.modules[parent], child, package)
 
 
-def _preload() -> None:
+def _preload(numpy_folder: str) -> None:
+    if numpy_folder not in sys.path:
+        sys.path.append(numpy_folder)
     for name in _PRELOAD:
         importlib.import_module(name)
     for name in _PRELOAD_WHERE_PRESENT:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     importlib.import_module("prismem_core.program.sandbox.worker")
-    with contextlib.suppress(ImportError):
-        importlib.import_module("prismem_core.program.validation.inspect_module")
+    importlib.import_module("prismem_core.program.validation.inspect_module")
 
 
 def _warm_up() -> None:
@@ -260,7 +261,7 @@ def _children() -> set[int]:
 def main() -> None:
     os.umask(0o077)
     _stand_in_packages()
-    _preload()
+    _preload(sys.argv[2])
     _warm_up()
     # Standard error served to tell why a start failed; from here on nothing may be written to it.
     os.dup2(0, 2)
