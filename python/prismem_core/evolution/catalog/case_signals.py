@@ -1,4 +1,4 @@
-"""What one case shows of a program's weaknesses: was the evidence retrieved, and if so, what is wrong with the answer."""
+"""What one case shows of a weakness: was the evidence retrieved, and if it was, what is wrong with the answer."""
 
 from __future__ import annotations
 

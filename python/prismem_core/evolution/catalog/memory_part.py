@@ -53,12 +53,11 @@ SPREAD = '''\
 def spread(scores: np.ndarray, sessions: list[int]) -> np.ndarray:
     """Scores lowered for each better unit of the same session, so that several sessions have their say."""
     better: dict[int, int] = {}
-    lowered = scores.copy()
+    counts = np.zeros(len(scores))
     for position in np.argsort(-scores, kind="stable").tolist():
-        count = better.get(sessions[position], 0)
-        lowered[position] -= SESSION_PENALTY * scores.std() * count
-        better[sessions[position]] = count + 1
-    return lowered
+        counts[position] = better.get(sessions[position], 0)
+        better[sessions[position]] = better.get(sessions[position], 0) + 1
+    return scores - SESSION_PENALTY * scores.std() * counts
 '''
 
 WITH_NEIGHBOURS = {
@@ -100,14 +99,14 @@ DIVERSE = '''\
         """Maximal marginal relevance over the best hits: what resembles a hit already taken waits."""
         pool = ranking[:MMR_POOL]
         vectors = np.concatenate(self.vectors)[pool]
-        likeness = vectors @ vectors.T
+        likeness = (1 - MMR_RELEVANCE) * vectors @ vectors.T
         relevance = (scores[pool] - scores[pool[-1]]) / (scores[pool[0]] - scores[pool[-1]] + 1e-9)
-        closest = np.zeros(len(pool))
+        worth, closest = MMR_RELEVANCE * relevance, np.zeros(len(pool))
         order = []
         for _ in pool:
-            best = int(np.argmax(MMR_RELEVANCE * relevance - (1 - MMR_RELEVANCE) * closest))
+            best = int(np.argmax(worth - closest))
             order.append(pool[best])
-            relevance[best] = -np.inf
+            worth[best] = -np.inf
             closest = np.maximum(closest, likeness[best])
         return order + ranking[MMR_POOL:]
 '''

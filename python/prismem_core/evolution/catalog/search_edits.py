@@ -42,7 +42,7 @@ SEARCH_EDITS: tuple[Edit, ...] = (
         "neighbours-of-first",
         "retrieval",
         "Let the units before and after each of the first hits come along.",
-        {"beside": 0.9, "missed": 0.45, "invented": 0.15, "misread": 0.15},
+        {"beside": 0.9, "missed": 0.45, "invented": 0.15},
         changes={"neighbours": "first"},
     ),
     Edit(

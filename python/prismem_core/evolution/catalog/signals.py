@@ -45,7 +45,7 @@ SENTENCES: dict[str, str] = {
 
 # What is likely wrong where only the mean of a capability is known.
 CAPABILITY_HINTS: dict[Capability, Mapping[str, float]] = {
-    Capability.FACTUAL_RETRIEVAL: {"missed": 0.3, "misread": 0.3},
+    Capability.FACTUAL_RETRIEVAL: {"missed": 0.5, "misread": 0.3, "no_word_shared": 0.2},
     Capability.TEMPORAL: {"when": 0.5, "undated": 0.5, "changed": 0.15, "sequence": 0.1},
     Capability.PREFERENCE_EXTRACTION: {"advice": 0.5, "missed": 0.2},
     Capability.MULTI_SESSION_SYNTHESIS: {"several": 0.5, "part_missed": 0.4, "brief": 0.15},
