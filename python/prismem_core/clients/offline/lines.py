@@ -35,12 +35,17 @@ LABELS = frozenset(
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a retrieved text; `body` is what was said, without date and speaker."""
+    """One line of a retrieved text.
+
+    `body` is what was said, without date and speaker; `asked` the question of another speaker that the line right before it
+    ends with, "" without one.
+    """
 
     index: int
     day: date | None
     speaker: str
     body: str
+    asked: str = ""
 
 
 def is_speaker(prefix: str) -> bool:
@@ -97,8 +102,19 @@ def parse_lines(text: str) -> list[Line]:
             continue
         if day is None and not speaker and lines and lines[-1].speaker:
             day, speaker = lines[-1].day, lines[-1].speaker
-        lines.append(Line(index, day or heading, speaker, body))
+        day = day or heading
+        asked = ""
+        if lines and speaker and lines[-1].speaker not in ("", speaker) and lines[-1].day == day:
+            asked = closing_question(lines[-1].body)
+        lines.append(Line(index, day, speaker, body, asked))
     return lines
+
+
+@lru_cache(maxsize=1 << 14)
+def closing_question(body: str) -> str:
+    """The last sentence that asks something, if at most one sentence or an image caption comes after it."""
+    said = [s for s in sentences(body) if not s.startswith("[")]
+    return next((s for s in reversed(said[-2:]) if s.endswith("?")), "")
 
 
 _ABBREVIATION = re.compile(r"(?:\b(?:Mr|Mrs|Ms|Dr|St|vs|etc|e\.g|i\.e|No|approx)|\b[A-Z])\.$")
