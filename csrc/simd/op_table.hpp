@@ -34,7 +34,8 @@ struct Scratch {
   std::int64_t* key_ids;  // kKeyBlock
 };
 
-inline constexpr std::int64_t padded_dim(std::int64_t dim) { return (dim + 7) / 8 * 8; }
+// Static: a copy compiled for one instruction set must not serve the others.
+static constexpr std::int64_t padded_dim(std::int64_t dim) { return (dim + 7) / 8 * 8; }
 
 // The best `size` <= `capacity` hits of one query; a heap with the worst at position 0 until top_k_finish sorts it.
 // first_bad: the lowest key (local index) whose score was not finite, -1 if none.
