@@ -177,7 +177,7 @@ class _Graph:
         return seen
 
     def _inert(self, statement: ast.stmt) -> bool:
-        """Whether running the statement does nothing but bind its names, so that it may be left out if they are unused."""
+        """Whether running the statement does nothing but bind its names: it may be left out if they are unused."""
         if isinstance(statement, ast.Import | ast.ImportFrom | ast.Pass):
             return True
         if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):

@@ -1,0 +1,153 @@
+"""The steps of validation that run the program: a smoke run and a probe at scale, in workers (spec 7, steps 11-12)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import NoReturn, TypeVar
+
+from prismem_core.errors import CandidateError, LimitError, ProgramError
+from prismem_core.program.interface import ProgramInterface
+from prismem_core.program.sandbox import CallReport, InvalidResult, Limits, MemoryWorker, Sandbox
+from prismem_core.program.validation.synthetic import OutOfTime, StubBackend, raw_text, synthetic_object
+
+Result = TypeVar("Result")
+
+_SMOKE_DIMENSION = 64
+# Far above what the probe permits, so that a call too many is told as such and not as a refused call.
+_MANY_ASKS = 1_000
+_MANY_TEXTS = 200_000
+_INVALID_ORDER = ("retrieve_type", "retrieve_length")
+
+
+@dataclass(frozen=True)
+class ValidationLimits:
+    """What the dynamic steps allow (spec section 14); `cpu_seconds` is the program's own processor time in the probe.
+
+    `timeout_seconds` bounds the smoke run and the probe, each by itself, the stand-in backend's time left out.
+    """
+
+    cpu_seconds: float = 10.0
+    timeout_seconds: float = 25.0
+    memory_bytes: int = 2 << 30
+    sessions: int = 100
+    units_per_session: int = 20
+    dimension: int = 4096
+    index_ask_calls: int = 2
+    index_embed_calls: int = 4
+    retrieve_ask_calls: int = 4
+    retrieve_embed_calls: int = 16
+
+    def worker(self) -> Limits:
+        """Limits of the worker that runs the steps."""
+        return Limits(
+            index_cpu_seconds=self.cpu_seconds,
+            index_wall_seconds=self.timeout_seconds,
+            retrieve_cpu_seconds=self.cpu_seconds,
+            retrieve_wall_seconds=self.timeout_seconds,
+            memory_bytes=self.memory_bytes,
+            index_ask_calls=_MANY_ASKS,
+            retrieve_ask_calls=_MANY_ASKS,
+            index_embed_texts=_MANY_TEXTS,
+            retrieve_embed_texts=_MANY_TEXTS,
+        )
+
+
+def check_dynamic(source: str, interface: ProgramInterface, sandbox: Sandbox, limits: ValidationLimits) -> None:
+    """Smoke run, then probe; raises ProgramError with the code of the first failing check."""
+    # Another dimension than the probe's, so that a program that counts on one is found out.
+    smoke = StubBackend(_SMOKE_DIMENSION, limits.timeout_seconds)
+    _smoke(source, interface, sandbox, limits, smoke)
+    probe = StubBackend(limits.dimension, limits.timeout_seconds)
+    _probe(source, interface, sandbox, limits, probe)
+
+
+def _smoke(
+    source: str, interface: ProgramInterface, sandbox: Sandbox, limits: ValidationLimits, backend: StubBackend
+) -> None:
+    with _opened(source, sandbox, limits, backend) as worker:
+        units = [synthetic_object(interface.unit, number) for number in range(2)]
+        _run("index() of two units", backend, partial(worker.index, units, raw_text(0, range(2))))
+        _run("index() of an empty list", backend, partial(worker.index, [], raw_text(1, range(2, 4))))
+        queries = [synthetic_object(interface.query, number) for number in (101, 102, 101)]
+        texts: list[str] = []
+        broken: list[ProgramError] = []
+        for number, query in enumerate(queries, 1):
+            what = f"retrieve() number {number}"
+            try:
+                # In the worker itself: only there can one query be seen to change the next.
+                texts.append(_run(what, backend, partial(worker.retrieve, query, in_place=True))[0])
+            except ProgramError as error:
+                if error.code not in _INVALID_ORDER:
+                    raise
+                broken.append(error)
+        if broken:
+            raise min(broken, key=lambda error: _INVALID_ORDER.index(error.code))
+        if texts[0] != texts[2]:
+            raise ProgramError(
+                "retrieve_stateful",
+                "retrieve() gave the same query another result after a different query; it must not change the memory",
+            )
+
+
+def _probe(
+    source: str, interface: ProgramInterface, sandbox: Sandbox, limits: ValidationLimits, backend: StubBackend
+) -> None:
+    cpu_seconds = 0.0
+    size = limits.units_per_session
+    with _opened(source, sandbox, limits, backend) as worker:
+        for session in range(limits.sessions):
+            numbers = range(session * size, (session + 1) * size)
+            units = [synthetic_object(interface.unit, number) for number in numbers]
+            text = raw_text(session, numbers)
+            what = f"index() of session {session + 1} of {limits.sessions}"
+            report = _run(what, backend, partial(worker.index, units, text))
+            _count(what, report, limits.index_ask_calls, limits.index_embed_calls)
+            cpu_seconds += report.cpu_seconds
+        for number in (1, 2):
+            query = synthetic_object(interface.query, size * number + 7)
+            what = f"retrieve() number {number} over {limits.sessions * size} units"
+            _, report = _run(what, backend, partial(worker.retrieve, query, in_place=True))
+            _count(what, report, limits.retrieve_ask_calls, limits.retrieve_embed_calls)
+            cpu_seconds += report.cpu_seconds
+    if cpu_seconds > limits.cpu_seconds:
+        raise ProgramError(
+            "too_slow",
+            f"the program used {cpu_seconds:.1f} s of processor time for {limits.sessions} sessions of {size} units "
+            f"and two retrievals; at most {limits.cpu_seconds:g} s are allowed",
+        )
+
+
+def _opened(source: str, sandbox: Sandbox, limits: ValidationLimits, backend: StubBackend) -> MemoryWorker:
+    return _run("Memory(backend)", backend, partial(sandbox.open, source, backend, limits.worker()))
+
+
+def _run(what: str, backend: StubBackend, call: Callable[[], Result]) -> Result:
+    """The result of a call of the program; its failure as ProgramError with a code of spec section 7."""
+    try:
+        result = call()
+        backend.check_time()
+    except InvalidResult as error:
+        raise ProgramError(error.code, f"{what}: {error}", error.line) from None
+    except LimitError as error:
+        _limit(what, error)
+    except CandidateError as error:
+        raise ProgramError("smoke_error", f"{what}: {error}", error.line) from None
+    except OutOfTime:
+        raise ProgramError("too_slow", f"{what}: the time for all trial calls together is over") from None
+    return result
+
+
+def _limit(what: str, error: LimitError) -> NoReturn:
+    codes = {"limit:cpu": "too_slow", "limit:wall": "too_slow", "limit:calls": "backend_calls"}
+    raise ProgramError(codes.get(error.kind, "smoke_error"), f"{what}: {error}", error.line) from None
+
+
+def _count(what: str, report: CallReport, asks: int, embeds: int) -> None:
+    if report.ask_calls > asks or report.embed_calls > embeds:
+        raise ProgramError(
+            "backend_calls",
+            f"{what} made {report.ask_calls} ask and {report.embed_calls} embed calls; at most {asks} and {embeds} are "
+            "allowed: embed many texts in one call",
+        )

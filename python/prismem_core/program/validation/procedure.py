@@ -1,0 +1,36 @@
+"""The whole check of a candidate program: what its text shows, what it defines, what it does (spec section 7)."""
+
+from __future__ import annotations
+
+from prismem_core.errors import ProgramError
+from prismem_core.program.sandbox import Sandbox
+from prismem_core.program.validation.dynamic import ValidationLimits, check_dynamic
+from prismem_core.program.validation.report import ValidationReport
+from prismem_core.program.validation.static import check_static
+
+
+def validate(
+    source: str, parent: str | None = None, *, sandbox: Sandbox | None = None, limits: ValidationLimits | None = None
+) -> ValidationReport:
+    """`ok`, or the code of the first failing check of spec section 7 with the program's own line where one is known.
+
+    `parent` is the source the program was made from: a program that differs from it in comments and layout alone is
+    `no_change`. The program runs in workers of `sandbox` (a new one if None) with a stand-in backend; no model is
+    called. Raises SandboxError if no worker can be made.
+    """
+    result = check_static(source, parent)
+    if result.code != "ok":
+        return ValidationReport(result.code, result.message, result.line, result.warnings)
+    try:
+        if sandbox is None:
+            with Sandbox() as own:
+                _check(source, own, limits)
+        else:
+            _check(source, sandbox, limits)
+    except ProgramError as error:
+        return ValidationReport(error.code, str(error), error.line, result.warnings)
+    return ValidationReport("ok", "", None, result.warnings)
+
+
+def _check(source: str, sandbox: Sandbox, limits: ValidationLimits | None) -> None:
+    check_dynamic(source, sandbox.describe(source), sandbox, limits or ValidationLimits())
