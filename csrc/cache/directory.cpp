@@ -71,8 +71,11 @@ Directory::Directory(const std::string& path, bool read_only) : path_(path) {
     const int code = errno;
     std::string advice = "give a directory that can be read";
     if (code == ENOTDIR || code == EEXIST) advice = "give the path of a directory";
-    if (code == ENOENT && read_only) advice = "a cache opened with read_only=True must exist; open it for writing first";
-    throw CacheError("cannot open the execution cache directory '" + path + "' (" + describe_errno(code) + "): " + advice);
+    if (code == ENOENT && read_only) {
+      advice = "a cache opened with read_only=True must exist; open it for writing first";
+    }
+    throw CacheError("cannot open the execution cache directory '" + path + "' (" + describe_errno(code) +
+                     "): " + advice);
   }
   if (read_only) {
     check_header(true);
@@ -158,8 +161,9 @@ void Directory::check_header(bool look_only) {
   const std::string expected = std::to_string(kFormatVersion);
   if (format == expected) return;
   if (!format.empty()) {
-    throw CacheError("'" + path_ + "' is an execution cache of format " + format + " and this version of prismem-core reads format " +
-                     expected + ": use another directory or the version that wrote it");
+    throw CacheError("'" + path_ + "' is an execution cache of format " + format +
+                     " and this version of prismem-core reads format " + expected +
+                     ": use another directory or the version that wrote it");
   }
   bool has_segment = false, foreign = !text.empty();
   for (const std::string& name : names()) {

@@ -21,6 +21,8 @@ DiskTier::DiskTier(std::string path, bool read_only, std::uint64_t segment_bytes
       directory_ = std::make_unique<Directory>(path_, true);
     } catch (const CacheError&) {
       return;  // nothing there to read either
+    } catch (const SystemFailure&) {
+      return;
     }
   }
   try {

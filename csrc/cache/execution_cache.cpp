@@ -131,9 +131,8 @@ std::map<std::string, Counters> ExecutionCache::counters() const {
   std::map<std::string, Counters> result;
   for (const Stage* stage : state_->stages.all()) {
     const Counters counters{stage->hits, stage->misses, stage->stores, stage->evictions, stage->waits, stage->damaged};
-    if (counters.hits + counters.misses + counters.stores + counters.evictions + counters.waits + counters.damaged > 0) {
-      result.emplace(stage->name, counters);
-    }
+    const std::uint64_t lookups = counters.hits + counters.misses + counters.waits;
+    if (lookups + counters.stores + counters.evictions + counters.damaged > 0) result.emplace(stage->name, counters);
   }
   return result;
 }

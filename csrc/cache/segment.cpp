@@ -54,8 +54,8 @@ class Window {
     if (offset < start_ || offset + needed > start_ + length_) {
       if (offset >= size_) return {};
       start_ = offset;
-      length_ = read_at(fd_, bytes_.data(), static_cast<std::size_t>(std::min<std::uint64_t>(kWindowBytes, size_ - offset)),
-                        offset);
+      const std::uint64_t wanted = std::min<std::uint64_t>(kWindowBytes, size_ - offset);
+      length_ = read_at(fd_, bytes_.data(), static_cast<std::size_t>(wanted), offset);
     }
     const std::size_t skip = static_cast<std::size_t>(offset - start_);
     return skip < length_ ? std::string_view(bytes_.data() + skip, length_ - skip) : std::string_view{};
@@ -117,8 +117,9 @@ std::shared_ptr<Segment> Segment::open(int directory, std::uint64_t number, bool
   const char* half = sound_half(header) ? header : header + kHalfBytes;
   if (!sound_half(half)) return nullptr;
   if (const std::uint32_t version = load_le32(half + kVersion); version != kFormatVersion) {
-    throw CacheError(name + " has format " + std::to_string(version) + " and this version of prismem-core reads format " +
-                     std::to_string(kFormatVersion) + ": use another directory or the version that wrote it");
+    throw CacheError(name + " has format " + std::to_string(version) +
+                     " and this version of prismem-core reads format " + std::to_string(kFormatVersion) +
+                     ": use another directory or the version that wrote it");
   }
   return std::shared_ptr<Segment>(new Segment(std::move(file), number, seed_of(half)));
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cache/execution_cache.hpp"
+#include "support/crc32c.hpp"
 #include "support/error.hpp"
 
 namespace py = pybind11;
@@ -166,10 +167,17 @@ py::dict counters(const ExecutionCache& self) {
   return result;
 }
 
+std::uint32_t checksum(py::handle data, std::uint32_t previous, bool portable) {
+  const std::string_view bytes = bytes_of(data, "data");
+  return (portable ? crc32c_portable : crc32c)(bytes.data(), bytes.size(), previous);
+}
+
 }  // namespace
 
 void bind_cache(py::module_& module) {
   py::register_exception_translator(&translate);
+  module.def("crc32c", &checksum, "CRC-32C of data, continued from previous; portable forces the table-driven form.",
+             py::arg("data"), py::arg("previous") = 0, py::arg("portable") = false);
   const auto without_gil = py::call_guard<py::gil_scoped_release>();
   py::class_<ExecutionCache>(module, "ExecutionCache", "Engine of prismem_core.cache.ExecutionCache.")
       .def(py::init(&open), py::arg("directory"), py::arg("memory_bytes"), py::arg("read_only"),

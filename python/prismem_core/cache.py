@@ -86,8 +86,11 @@ class ExecutionCache:
                 raise ArgumentError(f"{name} must be a number of bytes, 0 or more, got {size!r}")
         if directory is None and read_only:
             raise ArgumentError("read_only=True needs a directory: a cache in memory has nothing to read")
-        if directory is not None and not os.fspath(directory):
-            raise ArgumentError("directory must be a path or None, got an empty one")
+        if directory is not None:
+            if not isinstance(directory, str | os.PathLike):
+                raise ArgumentError(f"directory must be a path or None, got {type(directory).__name__}")
+            if not os.fspath(directory) or "\0" in str(directory):
+                raise ArgumentError(f"directory must be a path or None, got {os.fspath(directory)!r}")
         self._directory = None if directory is None else Path(directory)
         path = None if directory is None else os.fsencode(directory)
         self._native = _native.ExecutionCache(path, memory_bytes, read_only, segment_bytes)

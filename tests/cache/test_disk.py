@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from prismem_core import _native
 from prismem_core.cache import ExecutionCache
 from prismem_core.errors import CacheError
 
@@ -50,8 +51,16 @@ def test_the_bytes_are_those_of_the_documentation(filled: Path) -> None:
     assert (filled / "prismem-cache").read_bytes() == line + b"crc32c %08x\n" % crc32c(line)
 
 
-def test_the_checksum_is_crc32c() -> None:
-    assert crc32c(b"123456789") == 0xE3069283
+@pytest.mark.parametrize("portable", [True, False])
+def test_the_checksum_is_crc32c_in_both_forms(portable: bool) -> None:
+    assert crc32c(b"123456789") == _native.crc32c(b"123456789", portable=portable) == 0xE3069283
+    data = bytes(i * 37 % 256 for i in range(200))
+    for size in (*range(70), 127, 128, 129, 191):
+        for start in (0, 1, 5):
+            part = data[start : start + size]
+            assert _native.crc32c(part, size, portable) == crc32c(part, size)
+            cut = size // 3
+            assert _native.crc32c(part[cut:], _native.crc32c(part[:cut]), portable) == crc32c(part)
 
 
 def test_a_new_session_appends_to_the_last_segment(filled: Path) -> None:

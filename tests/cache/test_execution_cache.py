@@ -153,9 +153,10 @@ def test_impossible_settings_are_refused(settings: dict[str, Any]) -> None:
         ExecutionCache(**settings)
 
 
-def test_an_empty_path_is_refused() -> None:
-    with pytest.raises(ArgumentError, match="directory"):
-        ExecutionCache("")
+@pytest.mark.parametrize("bad", ["", "a\0b", 5, b"path", ["path"]])
+def test_what_is_no_path_is_refused(bad: Any) -> None:
+    with pytest.raises(ArgumentError, match="directory must be a path"):
+        ExecutionCache(bad)
 
 
 def test_a_closed_cache_says_so(cache: ExecutionCache) -> None:

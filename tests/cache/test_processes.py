@@ -229,13 +229,16 @@ def locked_away() -> Iterator[Path]:
     root = Path(tempfile.mkdtemp(prefix="prismem-cache-test-"))
     with ExecutionCache(root / "cache") as cache:
         cache.put("s", key(1), b"stored")
+    shutil.copytree(root / "cache", root / "secret")
     (root / "empty").mkdir()
-    for path in (root / "cache", root / "empty", root):
+    for path in (root / "secret").iterdir():
+        path.chmod(0)
+    for path in (root / "cache", root / "empty", root / "secret", root):
         path.chmod(0o555)
     for path in (root / "cache").iterdir():
         path.chmod(0o444)
     yield root
-    for path in (root, root / "cache", root / "empty"):
+    for path in (root, root / "cache", root / "empty", root / "secret"):
         path.chmod(0o755)
     shutil.rmtree(root)
 
@@ -261,7 +264,7 @@ with warnings.catch_warnings():
     assert out == "b'stored' b'2' b'3'\n[('CacheWarning', True)]\nb'stored'\n"
 
 
-@pytest.mark.parametrize("name", ["empty", "absent"])
+@pytest.mark.parametrize("name", ["empty", "absent", "secret"])
 def test_a_place_that_cannot_be_written_leaves_a_cache_in_memory(locked_away: Path, run: Run, name: str) -> None:
     out = run(
         AS_NOBODY
