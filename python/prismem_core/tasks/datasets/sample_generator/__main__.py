@@ -1,4 +1,4 @@
-"""`python -m prismem_core.tasks.datasets.sample_generator [PATH]`: write the sample set, in place of the packaged file."""
+"""`python -m prismem_core.tasks.datasets.sample_generator [PATH]`: write the sample set, by default in place."""
 
 from __future__ import annotations
 

@@ -12,7 +12,9 @@ from prismem_core.errors import DataError
 
 Item = TypeVar("Item")
 
-_CHOICE = re.compile(r"\[([^\[\]]*)\]")
+_CHOICE = re.compile(r"\[(?:(\d)~)?([^\[\]]*)\]")
+# An alternative may end in its own mark before the sentence's full stop.
+_DOUBLE_MARK = re.compile(r"([?!])\.(?=\s|$)")
 
 
 class Draw:
@@ -39,7 +41,11 @@ class Draw:
 
 @dataclass(frozen=True)
 class Exchange:
-    """A few turns: `kind` is `bit`, `open` or `close`; each line is ("X" or "Y", text with alternatives)."""
+    """A few turns: `kind` is `bit`, `open` or `close`; each line is ("X" or "Y", text with alternatives).
+
+    `[a|b]` draws one alternative. Brackets of one exchange that begin with the same number, `[1~a|b]`, draw the same
+    one, so that an answer fits its question.
+    """
 
     kind: str
     name: str
@@ -48,13 +54,21 @@ class Exchange:
     def render(self, draw: Draw, starter: str, other: str) -> list[tuple[str, str]]:
         """(speaker, text) of each turn, alternatives drawn and the two names filled in."""
         names = {"X": starter, "Y": other}
-        return [
-            (
-                names[who],
-                _CHOICE.sub(lambda m: draw.choice(m[1].split("|")), text).replace("<X>", starter).replace("<Y>", other),
-            )
-            for who, text in self.lines
-        ]
+        linked: dict[str, int] = {}
+
+        def drawn(match: re.Match[str]) -> str:
+            link, alternatives = match[1], str(match[2]).split("|")
+            if link is None:
+                return draw.choice(alternatives)
+            if link not in linked:
+                linked[link] = draw.below(len(alternatives))
+            return alternatives[linked[link]]
+
+        def filled(text: str) -> str:
+            text = _DOUBLE_MARK.sub(r"\1", _CHOICE.sub(drawn, text))
+            return text.replace("<X>", starter).replace("<Y>", other)
+
+        return [(names[who], filled(text)) for who, text in self.lines]
 
 
 def parse_exchanges(text: str) -> list[Exchange]:
@@ -77,4 +91,15 @@ def _paragraphs(text: str) -> Iterator[tuple[str, str, list[tuple[str, str]]]]:
             if who not in ("X", "Y") or not separator or said.count("[") != said.count("]"):
                 raise DataError(f"small talk {head!r}: expected `X: text` or `Y: text`, brackets closed, not {line!r}")
             lines.append((who, said))
+        _check_links(head, lines)
         yield kind, name, lines
+
+
+def _check_links(head: str, lines: Sequence[tuple[str, str]]) -> None:
+    """Brackets with the same number must offer the same number of alternatives."""
+    counts: dict[str, int] = {}
+    for _, said in lines:
+        for link, alternatives in _CHOICE.findall(said):
+            count = alternatives.count("|") + 1
+            if link and counts.setdefault(link, count) != count:
+                raise DataError(f"small talk {head!r}: link {link} has {counts[link]} alternatives and then {count}")

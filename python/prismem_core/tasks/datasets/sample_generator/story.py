@@ -13,6 +13,10 @@ from prismem_core.tasks.capability import CAPABILITIES, Capability
 _TAGGED = re.compile(r"(?P<text>.*?)(?: #(?P<tag>[a-z0-9_]+))?")
 _RESOLVED = re.compile(r"\{([a-z0-9_]+):(?:last (mon|tue|wed|thu|fri|sat|sun)|-(\d+)([dw]))\}")
 _WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_MONTHS = (
+    *("January", "February", "March", "April", "May", "June"),
+    *("July", "August", "September", "October", "November", "December"),
+)
 _LETTERS = {c.letter: c for c in CAPABILITIES}
 
 
@@ -46,11 +50,12 @@ class Question:
 
 @dataclass
 class Story:
-    """One conversation."""
+    """One conversation; `avoid` names small talk that would blur its questions."""
 
     id: str = ""
     people: tuple[str, str] = ("", "")
     part: str = ""
+    avoid: tuple[str, ...] = ()
     sessions: list[StorySession] = field(default_factory=list)
     questions: list[Question] = field(default_factory=list)
 
@@ -88,6 +93,8 @@ def parse_story(text: str) -> Story:
             story.people = (first, second)
         elif mark == "part":
             story.part = rest
+        elif mark == "avoid":
+            story.avoid = tuple(rest.split(", "))
         elif mark == "@":
             close_session()
             time = datetime.strptime(rest, "%Y-%m-%d %H:%M")
@@ -137,7 +144,7 @@ def _checked(story: Story) -> Story:
 
 
 def resolve(answer: str, days: Mapping[str, date]) -> str:
-    """`{tag:last tue}`, `{tag:-2w}` and `{tag:-1d}` in an answer as days, `7 May 2023`, counted from the day of the tag.
+    """`{tag:last tue}`, `{tag:-2w}` and `{tag:-1d}` in an answer as days (`7 May 2023`), counted from the tag's.
 
     `last tue` is the nearest Tuesday before that day.
     """
@@ -163,19 +170,3 @@ def spelled_time(time: datetime) -> str:
     hour = time.hour % 12 or 12
     half = "am" if time.hour < 12 else "pm"
     return f"{hour}:{time.minute:02d} {half} on {time.day} {_MONTHS[time.month - 1]}, {time.year}"
-
-
-_MONTHS = [
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
-]

@@ -15,12 +15,16 @@ from prismem_core.tasks.task import Dataset, Task
 
 HERE = Path(__file__).parent
 # Small talk is added until a session has this many turns; which one is drawn for each session.
-TURNS = (24, 25, 26, 27, 28)
+TURNS = (27, 28, 29, 30)
 
 
 def generate() -> Dataset:
     """The sample set, the same on every machine."""
-    exchanges = parse_exchanges((HERE / "smalltalk.txt").read_text(encoding="utf-8"))
+    exchanges = [
+        exchange
+        for name in ("smalltalk.txt", "hearsay.txt")
+        for exchange in parse_exchanges((HERE / name).read_text(encoding="utf-8"))
+    ]
     stories = [parse_story(path.read_text(encoding="utf-8")) for path in sorted((HERE / "stories").glob("*.txt"))]
     stories.sort(key=lambda story: PARTS.index(story.part))
     histories: dict[str, History] = {}
@@ -41,7 +45,7 @@ def write(path: Path) -> None:
 def weave(story: Story, exchanges: Sequence[Exchange]) -> tuple[History, Mapping[str, str]]:
     """The history of a story and the turn id of each tag; a bit of small talk is used at most once in it."""
     draw = Draw(story.id)
-    bits = draw.shuffled([exchange for exchange in exchanges if exchange.kind == "bit"])
+    bits = draw.shuffled([bit for bit in exchanges if bit.kind == "bit" and bit.name not in story.avoid])
     opens = _Rota(draw, [exchange for exchange in exchanges if exchange.kind == "open"])
     closes = _Rota(draw, [exchange for exchange in exchanges if exchange.kind == "close"])
     sessions: list[Session] = []
