@@ -33,7 +33,7 @@ _TIME_WORD = re.compile(
     re.I,
 )
 _YES_OR_NO = re.compile(r"\s*(?:yes|no)\b", re.I)
-_ROLE_LINE = re.compile(r"^assistant: ", re.M | re.I)
+_ASSISTANT_LINE = re.compile(r"^(?:\[[^\]]*\] )?assistant: ", re.M | re.I)
 
 
 def read_case(case: Case, *, ranked: bool, dated: bool) -> dict[str, float]:
@@ -42,8 +42,6 @@ def read_case(case: Case, *, ranked: bool, dated: bool) -> dict[str, float]:
     recall = piece_recall([e.snippet for e in case.evidence], case.retrieved_text)
     if ranked and recall is not None and recall < 1.0:
         found |= _missing(case, recall)
-    if any(_ROLE_LINE.search(e.original_text) for e in case.evidence):
-        found["roles"] = 0.3
     declined = is_abstention(case.predicted)
     if _CONTRADICTION.search(case.reference):
         if not _CONTRADICTION.search(case.predicted):
@@ -79,6 +77,9 @@ def _missing(case: Case, recall: float) -> dict[str, float]:
     retrieved = {normal_form(block).partition("] ")[2] or normal_form(block) for block in blocks(case.retrieved_text)}
     if any(_neighbour_retrieved(e, retrieved) for e in missing):
         found["beside"] = 1.0
+    by_assistant = len(_ASSISTANT_LINE.findall(case.retrieved_text))
+    if 2 * by_assistant > len(retrieved) and any("user" in _speakers_of(e) for e in missing):
+        found["roles"] = 1.0
     names = {word.lower() for word in re.findall(r"(?<=\s)[A-Z][a-z]+", case.question)}
     if any(speaker in names for e in missing for speaker in _speakers_of(e)):
         found["named"] = 0.7
@@ -90,7 +91,8 @@ def _missing(case: Case, recall: float) -> dict[str, float]:
 def _source_lines(evidence: EvidenceView) -> tuple[list[str], int]:
     """The lines of the evidence's segment in normal form, and the place of the evidence among them (-1: none)."""
     lines = [normal_form(block) for block in blocks(evidence.original_text)]
-    wanted = normal_form(evidence.snippet)
+    # A turn may span lines: it is looked for by its first.
+    wanted = normal_form(next(iter(blocks(evidence.snippet)), ""))
     return lines, next((i for i, line in enumerate(lines) if wanted and wanted in line), -1)
 
 

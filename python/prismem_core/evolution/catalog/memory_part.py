@@ -130,7 +130,7 @@ OUTLINE = '''\
 def functions(f: Features) -> list[str]:
     """Module-level helpers in the order in which they stand."""
     found = []
-    if f.ranked or f.dates or f.anonymous or f.event_dates:
+    if f.ranked or f.dates or f.anonymous or f.event_dates or f.outline:
         found.append(_line(f))
     if f.topics:
         found.append(MATCHED)

@@ -27,7 +27,7 @@ SENTENCES: dict[str, str] = {
     "lossy": "what is extracted is far from the evidence",
     "coarse": "units are long: few fit the budget",
     "fine": "units are short and lack their context",
-    "roles": "turns of an assistant fill the memory",
+    "roles": "lines of an assistant fill the retrieved text and what the user said is missing",
     "misread": "the evidence is retrieved, the answer is wrong all the same",
     "undated": "a time is asked for and retrieved lines have no date",
     "when": "a question for a time is answered wrongly",

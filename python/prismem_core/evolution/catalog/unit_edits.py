@@ -74,8 +74,8 @@ UNIT_EDITS: tuple[Edit, ...] = (
         "user-turns-only",
         "extraction",
         "Keep only what the user says; an assistant's turns repeat or elaborate it.",
-        {"roles": 0.8, "coarse": 0.1},
-        0.6,
+        {"roles": 0.9, "coarse": 0.1},
+        0.9,
         changes={"user_only": True},
     ),
     Edit(
