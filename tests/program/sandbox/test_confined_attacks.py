@@ -54,9 +54,9 @@ STOPPED_WITH_OWN_USER = {"file_chmod", "proc_signal_engine"}
 LIMITS = Limits(
     index_cpu_seconds=1.0,
     index_wall_seconds=8.0,
-    retrieve_cpu_seconds=1.0,
+    retrieve_cpu_seconds=2.0,
     retrieve_wall_seconds=8.0,
-    memory_bytes=1 << 30,
+    memory_bytes=512 << 20,
     retrieve_embed_texts=200,
 )
 

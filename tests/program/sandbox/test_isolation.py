@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from prismem_core.errors import CandidateError, RoleError, SandboxError
+from prismem_core.errors import ArgumentError, CandidateError, RoleError, SandboxError
 from prismem_core.program.sandbox import InvalidResult, Sandbox
 
 Build = Callable[..., str]
@@ -316,6 +316,17 @@ def test_arguments_of_the_wrong_kind_are_the_programs_error(
     ):
         worker.retrieve({"query_text": ""})
     assert backend.prompts == backend.texts == []
+
+
+def test_units_that_json_cannot_carry_are_the_callers_error(sandbox: Sandbox, program: Build, backend: Any) -> None:
+    with sandbox.open(program(retrieve="return str(len(self.texts))"), backend) as worker:
+        for value in (float("nan"), {1}, "x" * (65 << 20)):
+            with pytest.raises(ArgumentError, match=r"index\(\): the message"):
+                worker.index([{"memory_text": value}], "")
+        with pytest.raises(ArgumentError, match=r"retrieve\(\): the message"):
+            worker.retrieve({"query_text": float("inf")})
+        worker.index([{"memory_text": "fine"}], "")
+        assert worker.retrieve({"query_text": ""})[0] == "1"
 
 
 def test_text_for_the_model_has_no_lone_surrogates(sandbox: Sandbox, program: Build, backend: Any) -> None:

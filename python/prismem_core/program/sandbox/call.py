@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from prismem_core.errors import CandidateError, LimitError, SandboxError
+from prismem_core.errors import ArgumentError, CandidateError, LimitError, SandboxError
 from prismem_core.program.interface import OUT_CHAR_BUDGET
 from prismem_core.program.sandbox.engine_channel import EngineChannel, Meter
 from prismem_core.program.sandbox.failures import InvalidResult
@@ -31,7 +31,12 @@ class Call:
         self._ask_calls = self._embed_calls = self._embed_texts = 0
 
     def order(self, message: Mapping[str, Any]) -> None:
-        self._channel.send({**message, "serial": self._serial, "cpu_seconds": self._budget.cpu_seconds}, self._meter)
+        """Send the order; ArgumentError, with nothing sent, if its parts are too large or not for JSON."""
+        order = {**message, "serial": self._serial, "cpu_seconds": self._budget.cpu_seconds}
+        try:
+            self._channel.send(order, self._meter)
+        except FrameError as error:
+            raise ArgumentError(f"{self._what}: {error}; pass finite JSON values below 64 MiB a call") from None
 
     def answer(self, backend: BackendHandler | None) -> dict[str, Any]:
         """Serve backend calls until the worker's answer comes.
@@ -77,7 +82,10 @@ class Call:
             )
         if type(text) is not str:
             raise SandboxError(f"the backend handler's ask must return a str, it returned {type(text).__name__}")
-        self._channel.send({"text": text}, self._meter)
+        try:
+            self._channel.send({"text": text}, self._meter)
+        except FrameError as error:
+            raise SandboxError(f"the backend handler's answer is too long: {error}") from None
 
     def _embed(self, frame: dict[str, Any], backend: BackendHandler) -> None:
         texts = frame.get("texts")

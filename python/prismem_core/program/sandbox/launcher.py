@@ -130,8 +130,12 @@ class Launcher:
                     sent = socket.send_fds(self._socket, [data], [descriptor])
                     self._socket.sendall(data[sent:])
                 return self._receive()
-            except OSError as error:
-                raise ZygoteGone(str(error)) from None
+            except BaseException as error:
+                # An answer still to come would be taken for the next order's.
+                self._socket.close()
+                if isinstance(error, OSError):
+                    raise ZygoteGone(str(error)) from None
+                raise
 
     def _receive(self) -> dict[str, Any]:
         header = self._read(frames.LENGTH.size)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
-from prismem_core.errors import CandidateError, LimitError, SandboxError
+from prismem_core.errors import ArgumentError, CandidateError, LimitError, SandboxError
 from prismem_core.program.sandbox.call import Call, none_result, text_result
 from prismem_core.program.sandbox.engine_channel import ChannelClosed, EngineChannel, Meter, WatchedProcess
 from prismem_core.program.sandbox.frames import FrameError
@@ -112,7 +112,7 @@ class MemoryWorker:
             except LimitError as error:
                 self._end(str(error))
                 raise
-            except CandidateError:
+            except (CandidateError, ArgumentError):
                 raise
             except BaseException:
                 self._end("the engine's own side failed")
@@ -126,6 +126,8 @@ class MemoryWorker:
             ready = False
         if not ready:
             self._end("it could not confine itself")
+            if not self._launcher.alive():
+                raise ZygoteGone("the zygote ended while a worker was starting")
             raise SandboxError(
                 "a worker could not confine itself: the limits of its process could not be set; "
                 "check that the memory limit is at least 512 MiB"

@@ -74,6 +74,7 @@ _PRELOAD = [
 _PRELOAD_WHERE_PRESENT = ["numpy.exceptions", "numpy.dtypes", "numpy.strings", "numpy._core._dtype_ctypes"]
 
 _ORPHAN_CHECK_SECONDS = 2.0
+_DYING_ORPHAN_SECONDS = 0.02
 
 
 def _stand_in_packages() -> None:
@@ -168,8 +169,8 @@ class Zygote:
         try:
             self._channel.send({"ready": True})
             while os.getppid() == self._engine:
-                if not select.select([self._channel.fileno()], [], [], _ORPHAN_CHECK_SECONDS)[0]:
-                    self._sweep()
+                wait = _DYING_ORPHAN_SECONDS if self._sweep() else _ORPHAN_CHECK_SECONDS
+                if not select.select([self._channel.fileno()], [], [], wait)[0]:
                     continue
                 received = self._channel.receive()
                 if received is None:
@@ -179,7 +180,6 @@ class Zygote:
                     self._channel.send(self._spawn(descriptor, order))
                 else:
                     self._channel.send(self._end(order["pid"]))
-                self._sweep()
         finally:
             self._end_all()
 
@@ -224,15 +224,17 @@ class Zygote:
         self._workers.discard(pid)
         return {"status": status, "cpu_seconds": usage.ru_utime + usage.ru_stime}
 
-    def _sweep(self) -> None:
-        """Kill and reap descendants that no worker owns any more.
+    def _sweep(self) -> bool:
+        """Kill and reap descendants that no worker owns any more; whether one has yet to die.
 
         A worker that ended by itself stays a zombie until the engine asks for it, so that its pid is not given away.
         """
+        dying = False
         for orphan in _children() - self._workers:
             _kill(os.kill, orphan)
             with contextlib.suppress(ChildProcessError):
-                os.waitpid(orphan, os.WNOHANG)
+                dying |= os.waitpid(orphan, os.WNOHANG)[0] == 0
+        return dying
 
     def _end_all(self) -> None:
         while living := _children() | self._workers:
