@@ -38,7 +38,35 @@ _CAPTION_WORDS = frozenset(("image", "photo", "picture", "photography"))
 ANSWER_WORDS = 5.0
 MAX_WORDS = 14
 # Fitted by logistic regression to the words of short reference answers of three conversations (docs/offline.md).
-WEIGHTS: Mapping[str, float] = {"bias": 0.0}
+WEIGHTS: Mapping[str, float] = {
+    "adverb": -0.5,
+    "after": 0.45,
+    "asked": -0.7,
+    "asks": -0.7,
+    "bias": -1.5,
+    "brevity": -1.25,
+    "capital": 0.5,
+    "caption": -0.35,
+    "caption_word": -1.9,
+    "contraction": -0.15,
+    "deficit": 0.4,
+    "digit": 0.5,
+    "filler": -1.3,
+    "function": -1.65,
+    "name": -1.8,
+    "next_asked": -0.3,
+    "preposition": 1.6,
+    "pronoun": -0.2,
+    "quoted": 0.6,
+    "rank": -0.3,
+    "rarity": -0.75,
+    "reply_start": 0.45,
+    "same_clause": 0.4,
+    "shared_before": 1.05,
+    "verb": -0.55,
+    "where": 0.55,
+    "why": 0.85,
+}
 
 
 @dataclass(frozen=True)
@@ -92,7 +120,6 @@ def features(
     common = {
         "bias": 1.0,
         "deficit": sentence.deficit,
-        "best": float(sentence.rank == 0),
         "rank": min(sentence.rank, 4) / 4,
         "reply_start": float(sentence.reply and sentence.place == 0),
         "asks": float(text.rstrip().endswith("?")),
@@ -122,10 +149,8 @@ def features(
             "quoted": any(a < at < b for a, b in quotes),
             "adverb": low.endswith("ly"),
             "verb": content and before[-1:] and before[-1] in ("i", "we", "he", "she", "they"),
-            "who": question.kind == "who" and word[0].isupper() and i > 0,
             "where": question.kind == "where" and content and any(b in ("in", "at", "to", "from") for b in before),
             "why": question.kind == "why" and content and not _REASONS.isdisjoint(lows[:i]),
-            "number": question.kind in ("count", "age") and _NUMBER.fullmatch(low) is not None,
         }
         values = common | {name: 1.0 for name, holds in own.items() if holds}
         if content:
