@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from prismem_core.errors import ArgumentError, CandidateError, RoleError, SandboxError
-from prismem_core.program.sandbox import InvalidResult, Sandbox
+from prismem_core.program.sandbox import InvalidResult, Sandbox, frames
 
 Build = Callable[..., str]
 
@@ -318,9 +318,12 @@ def test_arguments_of_the_wrong_kind_are_the_programs_error(
     assert backend.prompts == backend.texts == []
 
 
-def test_units_that_json_cannot_carry_are_the_callers_error(sandbox: Sandbox, program: Build, backend: Any) -> None:
+def test_units_that_no_frame_can_carry_are_the_callers_error(
+    sandbox: Sandbox, program: Build, backend: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frames, "TO_WORKER_BYTES", 1 << 20)
     with sandbox.open(program(retrieve="return str(len(self.texts))"), backend) as worker:
-        for value in (float("nan"), {1}, "x" * (65 << 20)):
+        for value in (float("nan"), {1}, "x" * (2 << 20)):
             with pytest.raises(ArgumentError, match=r"index\(\): the message"):
                 worker.index([{"memory_text": value}], "")
         with pytest.raises(ArgumentError, match=r"retrieve\(\): the message"):
