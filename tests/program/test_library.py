@@ -1,0 +1,142 @@
+"""The programs that come with the package keep the contract, and their parts do what they claim."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from prismem_core.errors import ArgumentError
+from prismem_core.program import library
+from prismem_core.program.interface import OUT_CHAR_BUDGET
+from prismem_core.program.sandbox import Sandbox
+from prismem_core.program.validation import gate, validate
+from prismem_core.program.validation.synthetic import StubBackend
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[Sandbox]:
+    with Sandbox() as made:
+        yield made
+
+
+@pytest.mark.parametrize("name", library.names())
+def test_every_program_passes_both_checks(name: str, sandbox: Sandbox) -> None:
+    report = gate(library.source(name))
+    assert (report.outcome, report.warnings) == ("pass", ())
+    assert validate(library.source(name), sandbox=sandbox).code == "ok"
+
+
+def test_the_seed_is_that_of_the_specification(golden: Callable[[str], Any]) -> None:
+    assert library.source("seed") == golden("validation")[0]["source"]
+
+
+def test_names() -> None:
+    assert library.source("bm25-rag") == library.source("bm25_rag")
+    with pytest.raises(ArgumentError, match="it has seed, naive_rag"):
+        library.source("../seed")
+
+
+def turns(count: int) -> list[dict[str, str]]:
+    return [{"memory_text": f"Anna: number {number} " + "word " * (number % 40)} for number in range(count)]
+
+
+@pytest.mark.parametrize("name", library.names())
+def test_whole_lines_fill_the_budget(name: str, sandbox: Sandbox) -> None:
+    raw = "\n".join(unit["memory_text"].strip() for unit in turns(600))
+    with sandbox.open(library.source(name), StubBackend(32, 60.0)) as worker:
+        worker.index(turns(600), raw)
+        text, _ = worker.retrieve({"query_text": "Which number did Anna name?"})
+    assert OUT_CHAR_BUDGET - 300 < len(text) <= OUT_CHAR_BUDGET
+    known = set(raw.split("\n"))
+    cut = {"seed"}
+    assert name in cut or {line.strip() for line in text.split("\n")} <= known
+
+
+@pytest.mark.parametrize("name", ["naive_rag", "naive_rag_dates", "bm25_rag", "bm25_rag_dates", "full_context"])
+def test_nothing_indexed_gives_nothing(name: str, sandbox: Sandbox) -> None:
+    with sandbox.open(library.source(name), StubBackend(32, 60.0)) as worker:
+        worker.index([], "")
+        assert worker.retrieve({"query_text": "Who?"})[0] == ""
+
+
+class Topics:
+    """Embeds a text by the topics it names."""
+
+    def ask(self, prompt: str, system_prompt: str | None, json_object: bool) -> str:
+        raise AssertionError("no library program asks a model")
+
+    def embed(self, texts: list[str]) -> NDArray[np.float32]:
+        rows = np.array([[text.count(topic) for topic in ("cat", "sea", "bread")] for text in texts], dtype=np.float32)
+        lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+        return rows / np.where(lengths == 0, 1, lengths)
+
+
+@pytest.mark.parametrize("name", ["naive_rag", "bm25_rag"])
+def test_the_line_that_fits_comes_first(name: str, sandbox: Sandbox) -> None:
+    units = [{"memory_text": text} for text in ("Bo: the sea is cold", "Bo: a cat\nsleeps", "Bo: bread is baked")]
+    with sandbox.open(library.source(name), Topics()) as worker:
+        worker.index(units[:2], "")
+        worker.index(units[2:], "")
+        assert worker.retrieve({"query_text": "Where is the cat?"})[0].split("\n")[0] == "Bo: a cat sleeps"
+        assert worker.retrieve({"query_text": "Who baked the bread?"})[0].split("\n")[0] == "Bo: bread is baked"
+
+
+@pytest.mark.parametrize("name", ["naive_rag_dates", "bm25_rag_dates"])
+def test_dates_stand_before_the_line(name: str, sandbox: Sandbox) -> None:
+    units = [
+        {"memory_text": "Bo: a cat sleeps", "session_date": "8 May 2023"},
+        {"memory_text": "Bo: a cat eats", "session_date": ""},
+    ]
+    with sandbox.open(library.source(name), Topics()) as worker:
+        worker.index(units, "")
+        text, _ = worker.retrieve({"query_text": "When does the cat sleep?"})
+    assert text.split("\n") == ["[8 May 2023] Bo: a cat sleeps", "Bo: a cat eats"]
+
+
+def module_of(source: str) -> ModuleType:
+    """The program's own functions, to compare its stemmer with the one it copies; the sources are the package's own."""
+    module = ModuleType("library_program")
+    module.__dict__["OUT_CHAR_BUDGET"] = OUT_CHAR_BUDGET
+    exec(compile(source.replace("@dataclass\n", ""), "<library>", "exec"), module.__dict__)
+    return module
+
+
+def test_the_stemmer_is_nltks(golden: Callable[[str], Any]) -> None:
+    stemmer = pytest.importorskip("nltk.stem.porter").PorterStemmer()
+    stem = module_of(library.source("bm25_rag")).stem
+    words = set(golden("compression")["stems"])
+    bases = ("hop", "fl", "agr", "relat", "geo", "control", "yy", "sk", "hors", "7", "")
+    endings = ("s", "es", "ies", "ied", "ed", "eed", "ing", "y", "ly", "ally", "fully", "logy", "ation", "ational")
+    endings += ("izer", "ness", "fulness", "ement", "ion", "ive", "e", "le", "ll", "ting", "")
+    words |= {base + ending for base in bases for ending in endings}
+    assert {word: stem(word) for word in words} == {word: stemmer.stem(word) for word in words}
+
+
+def test_bm25_ranks_by_the_formula(sandbox: Sandbox) -> None:
+    texts = ["apples apples pears", "apples", "plums and pears and figs", "nothing here at all"]
+    with sandbox.open(library.source("bm25_rag"), Topics()) as worker:
+        worker.index([{"memory_text": text} for text in texts], "")
+        found, _ = worker.retrieve({"query_text": "apples or pears"})
+    assert found.split("\n") == ranked(texts, ["apples", "pears"])
+
+
+def ranked(texts: list[str], terms: list[str]) -> list[str]:
+    stop = {"and", "here", "at", "all"}
+    bags = [[word for word in text.split() if word not in stop] for text in texts]
+    mean = sum(map(len, bags)) / len(bags)
+    scores: Mapping[int, float] = {
+        row: sum(
+            np.log(1 + (len(bags) - n + 0.5) / (n + 0.5))
+            * bag.count(term)
+            * 2.2
+            / (bag.count(term) + 1.2 * (0.25 + 0.75 * len(bag) / mean))
+            for term in terms
+            if (n := sum(term in other for other in bags))
+        )
+        for row, bag in enumerate(bags)
+    }
+    return [texts[row] for row in sorted(scores, key=lambda row: (-scores[row], row)) if scores[row] > 0]
