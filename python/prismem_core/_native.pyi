@@ -1,6 +1,14 @@
 """Types of the C++ extension; the faces of its parts are prismem_core.cache and prismem_core.ops."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Rows = NDArray[Any]
+Integers = NDArray[np.int64]
+Outcome = tuple[str, int, int]
 
 def crc32c(data: bytes, previous: int = 0, portable: bool = False) -> int: ...
 
@@ -15,3 +23,71 @@ class ExecutionCache:
     def take_notice(self) -> str | None: ...
     def flush(self) -> None: ...
     def close(self) -> None: ...
+
+def isas() -> list[str]: ...
+def chosen_isa(isa: str = "") -> str: ...
+def similarity(
+    x: Rows, y: Rows, normalize: bool, out: NDArray[np.float32], *, isa: str = "", threads: int = 0
+) -> Outcome: ...
+def top_k(
+    queries: Rows,
+    keys: Rows,
+    ranges: Integers | None,
+    groups: Integers | None,
+    mask: NDArray[np.bool_] | None,
+    k: int,
+    normalize: bool,
+    min_score: float | None,
+    scores: NDArray[np.float32],
+    indices: Integers,
+    counts: Integers,
+    *,
+    isa: str = "",
+    threads: int = 0,
+) -> Outcome: ...
+def mmr_select(
+    queries: Rows,
+    keys: Rows,
+    ranges: Integers | None,
+    groups: Integers | None,
+    mask: NDArray[np.bool_] | None,
+    k: int,
+    relevance_weight: float,
+    min_relevance: float | None,
+    normalize: bool,
+    indices: Integers,
+    scores: NDArray[np.float32],
+    counts: Integers,
+    *,
+    isa: str = "",
+    threads: int = 0,
+) -> Outcome: ...
+def mmr_select_from(
+    relevance: NDArray[np.float32],
+    similarity: NDArray[np.float32],
+    lengths: Integers | None,
+    k: int,
+    relevance_weight: float,
+    min_relevance: float | None,
+    indices: Integers,
+    scores: NDArray[np.float32],
+    counts: Integers,
+    *,
+    isa: str = "",
+    threads: int = 0,
+) -> Outcome: ...
+def segment_max_similarity(
+    evidence: Rows,
+    items: Rows,
+    ranges: Integers | None,
+    groups: Integers | None,
+    normalize: bool,
+    values: NDArray[np.float32],
+    indices: Integers,
+    *,
+    isa: str = "",
+    threads: int = 0,
+) -> Outcome: ...
+def segment_mean(
+    values: Rows, offsets: Integers, means: NDArray[np.float64], *, isa: str = "", threads: int = 0
+) -> Outcome: ...

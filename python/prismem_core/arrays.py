@@ -152,7 +152,7 @@ def readable(view: NDArray[Any]) -> NDArray[Any]:
     size = view.itemsize
     whole = all(stride % size == 0 for stride, length in zip(view.strides, view.shape, strict=True) if length > 1)
     inner = view.shape[-1] <= 1 or view.strides[-1] == size
-    return view if view.size == 0 or (view.flags.aligned and whole and inner) else np.ascontiguousarray(view)
+    return view if view.size == 0 or (view.flags.aligned and whole and inner) else view.copy(order="C")
 
 
 def plain(array: Any, name: str, dtypes: tuple[str, ...], axes: tuple[int, ...]) -> NDArray[Any]:

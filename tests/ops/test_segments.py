@@ -39,3 +39,16 @@ def test_what_is_refused() -> None:
         Segments.grouped(np.zeros((2, 3), np.int64), [0])
     with pytest.raises(ArgumentError, match="does not fit into int64"):
         Segments(np.array([0, 2**63], np.uint64))
+
+
+def test_segments_stay_as_they_were_checked() -> None:
+    ranges, groups = np.array([[0, 1], [1, 3]]), np.array([1, 0])
+    segments = Segments.grouped(ranges, groups)
+    ranges[0, 1] = 99
+    groups[0] = 99
+    assert segments.ranges.tolist() == [[0, 1], [1, 3]]
+    assert segments.groups is not None
+    assert segments.groups.tolist() == [1, 0]
+    for part in (segments.ranges, segments.groups):
+        with pytest.raises(ValueError, match="read-only"):
+            part[0] = 5

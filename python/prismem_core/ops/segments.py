@@ -14,7 +14,7 @@ Integers = NDArray[np.int64]
 
 
 def whole_numbers(values: Any, name: str, axes: int) -> Integers:
-    """A contiguous int64 array of whole numbers; ArgumentError for other types."""
+    """A contiguous int64 copy of whole numbers; ArgumentError for other types."""
     array = np.asarray(values)
     if array.size == 0 and array.dtype.kind == "f":
         array = array.astype(np.int64)  # numpy makes an empty list float
@@ -24,7 +24,7 @@ def whole_numbers(values: Any, name: str, axes: int) -> Integers:
         )
     if array.dtype.kind == "u" and array.size and int(array.max()) > np.iinfo(np.int64).max:
         raise ArgumentError(f"{name}: a value does not fit into int64")
-    return np.ascontiguousarray(array, np.int64)
+    return np.array(array, np.int64, order="C")
 
 
 class Segments:
@@ -76,9 +76,11 @@ class Segments:
             begin, end = ranges[wrong[0]]
             raise ArgumentError(f"ranges: segment {wrong[0]} goes from {begin} to {end}; expected 0 <= begin <= end")
         self.ranges = ranges
+        self.ranges.flags.writeable = False  # checked once, so it must stay as it is
         self.groups = None
         if groups is not None:
             self.groups = whole_numbers(groups, "groups", 1)
+            self.groups.flags.writeable = False
             wrong = np.flatnonzero((self.groups < 0) | (self.groups >= len(ranges)))
             if wrong.size:
                 raise ArgumentError(
