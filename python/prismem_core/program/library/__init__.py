@@ -1,6 +1,6 @@
 """Memory programs that come with the package, as sources: the seed and the baselines. They are data, never imported.
 
-`sources/` holds each as a module, or as a diff against the one it varies (`naive_rag_dates` is `naive_rag` and a diff).
+Each stands beside this file as a module, or as a diff against the one it varies (`naive_rag_dates` varies `naive_rag`).
 """
 
 from __future__ import annotations
@@ -33,4 +33,4 @@ def source(name: str) -> str:
 
 
 def _read(file: str) -> str:
-    return files(__name__).joinpath("sources", file).read_text(encoding="utf-8")
+    return files(__name__).joinpath(file).read_text(encoding="utf-8")
