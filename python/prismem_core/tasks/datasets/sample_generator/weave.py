@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from prismem_core.tasks.capability import Capability
+from prismem_core.tasks.capability import CAPABILITIES, Capability
 from prismem_core.tasks.datasets.jsonl import write_jsonl
+from prismem_core.tasks.datasets.labels import secondary_labels
 from prismem_core.tasks.datasets.sample_generator.grammar import Draw, Exchange, parse_exchanges
 from prismem_core.tasks.datasets.sample_generator.story import Story, parse_story, spelled_time
 from prismem_core.tasks.datasets.splits import PARTS
@@ -107,6 +108,8 @@ def _tasks(story: Story, history: History, ids: Mapping[str, str]) -> list[Task]
     for position, question in enumerate(story.questions):
         cited = tuple(sorted((ids[tag] for tag in question.tags), key=_place))
         listed = question.capability is Capability.MULTI_SESSION_SYNTHESIS
+        sessions = [turn_id.partition(":")[0] for turn_id in cited]
+        implied = secondary_labels(question.text, sessions, question.capability)
         metric = "abstention" if question.answer is None else "f1_multi" if listed else "f1"
         tasks.append(
             Task(
@@ -117,13 +120,19 @@ def _tasks(story: Story, history: History, ids: Mapping[str, str]) -> list[Task]
                 evidence=tuple(texts[turn_id] for turn_id in cited),
                 native_type=question.capability.value,
                 primary=question.capability,
-                secondary=question.secondary,
+                secondary=_canonical(dict.fromkeys((*question.secondary, *implied))),
                 metric=metric,
                 evidence_ids=cited,
                 labelled=True,
             )
         )
     return tasks
+
+
+def _canonical(labels: Iterable[Capability]) -> tuple[Capability, ...]:
+    """The first two labels, in canonical order."""
+    chosen = list(labels)[:2]
+    return tuple(capability for capability in CAPABILITIES if capability in chosen)
 
 
 def _place(turn_id: str) -> tuple[int, int]:
