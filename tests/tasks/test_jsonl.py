@@ -176,3 +176,13 @@ def test_writing_and_reading_a_benchmark_gives_the_same(tmp_path: Path, data_dir
         dataset.reply_words,
         dataset.default_split,
     )
+
+
+def test_the_documented_example_loads(tmp_path: Path) -> None:
+    document = Path(__file__).parents[2] / "docs" / "data.md"
+    example = document.read_text(encoding="utf-8").split("```json\n")[1].split("```")[0]
+    path = tmp_path / "example.jsonl"
+    path.write_text(example.replace('"valid": ["c2"]', '"valid": []'), encoding="utf-8")
+    dataset = load(path)
+    assert [task.metric for task in dataset.tasks] == ["f1", "abstention"]
+    assert dataset.tasks[1].twin == dataset.tasks[0].id

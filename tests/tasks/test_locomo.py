@@ -192,7 +192,7 @@ def test_real_irregular_records(locomo: Dataset) -> None:
     assert [at(locomo, 26, n).reference for n in (167, 178)] == ["", ""]
     assert at(locomo, 26, 37).evidence_ids == ("D8:6", "D9:17")
     assert at(locomo, 42, 88).evidence_ids == ("D1:18", "D1:20")
-    assert at(locomo, 43, 18).evidence_ids[-1] == "D11:26"
+    assert "D11:26" in at(locomo, 43, 18).evidence_ids
     assert "D10:19" not in at(locomo, 42, 58).evidence_ids
     assert at(locomo, 26, 30).evidence == at(locomo, 26, 46).evidence == ()
     repeated, original = at(locomo, 30, 95), at(locomo, 30, 61)
