@@ -12,7 +12,16 @@ from prismem_core.tasks.capability import CAPABILITIES, Capability
 
 _TAGGED = re.compile(r"(?P<text>.*?)(?: #(?P<tag>[a-z0-9_]+))?")
 _RESOLVED = re.compile(r"\{([a-z0-9_]+):(?:last (mon|tue|wed|thu|fri|sat|sun)|-(\d+)([dw]))\}")
-_WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_WEEKDAYS = {
+    "mon": "Monday",
+    "tue": "Tuesday",
+    "wed": "Wednesday",
+    "thu": "Thursday",
+    "fri": "Friday",
+    "sat": "Saturday",
+    "sun": "Sunday",
+}
+_NUMBERS = ("no", "one", "two", "three", "four")
 _MONTHS = (
     *("January", "February", "March", "April", "May", "June"),
     *("July", "August", "September", "October", "November", "December"),
@@ -144,18 +153,20 @@ def _checked(story: Story) -> Story:
 
 
 def resolve(answer: str, days: Mapping[str, date]) -> str:
-    """`{tag:last tue}`, `{tag:-2w}` and `{tag:-1d}` in an answer as days (`7 May 2023`), counted from the tag's.
+    """`{tag:last tue}`, `{tag:-2w}` and `{tag:-1d}` in an answer as times, counted from the day of the tag.
 
-    `last tue` is the nearest Tuesday before that day.
+    They become `the Tuesday before 9 June 2023`, `two weeks before 9 June 2023` and `8 June 2023`: the references of
+    LoCoMo note times that way.
     """
 
     def day(match: re.Match[str]) -> str:
         said = days[match[1]]
         if match[2]:
-            back = (said.weekday() - _WEEKDAYS.index(match[2]) - 1) % 7 + 1
-        else:
-            back = int(match[3]) * (7 if match[4] == "w" else 1)
-        return spelled(said - timedelta(days=back))
+            return f"the {_WEEKDAYS[match[2]]} before {spelled(said)}"
+        number = int(match[3])
+        if match[4] == "d":
+            return spelled(said - timedelta(days=number))
+        return f"{_NUMBERS[number]} weeks before {spelled(said)}"
 
     return _RESOLVED.sub(day, answer)
 
