@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from prismem_core.program.validation import gate
+from prismem_core.program.sandbox import Sandbox
+from prismem_core.program.validation import gate, validate
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[Sandbox]:
+    with Sandbox() as made:
+        yield made
 
 
 @pytest.fixture
@@ -124,6 +131,9 @@ REFUSED_ACCESS = {
     "format field in an f-string": retrieve("f\"{{0.{'__class__'}}}\".format(self)"),
     "format field from a name": retrieve("('{0.' + query.query_text + '}').format(self)"),
     "format field through a constant": retrieve("(A + B).format(self)", "A = '{0.__init'\nB = '__}'"),
+    "format field by conversion": retrieve("('{0.%s}' % ('_' * 2 + 'class__')).format(self)"),
+    "format field by reversal": retrieve("'}__ssalc__.0{'[::-1].format(self)"),
+    "format field from bytes": retrieve("b'{0.__class__}'.decode().format(self)"),
     "format field of a frame": retrieve("'{0.gi_frame.f_back}'.format(self)"),
     "class pattern": retrieve("match self:\n    case Memory(backend=b):\n        pass"),
     "global": retrieve("global STATE\nSTATE = 1"),
@@ -209,6 +219,7 @@ PASSED = {
     "class name": "def f(x):\n    return x.__class__.__name__ + __name__\n",
     "literal look-ups": "def f(u):\n    return getattr(u, 'a', ''), hasattr(u, '_b'), setattr(u, 'c', 1)\n",
     "format strings": "T = '{a.b} {0[x]} {{x.__y}} {c:>{w}}'\nJ = '{\"a\": {\"b\": 1.0}}'\nU = 'see {' + 'x' + '}'\n"
+    "P = '{a} %s.%s' % (1, 2)\n"
     "R = '[{}.__]'\nK = '{\"user.' + str(T) + '\": 1}'\n",
     "match without classes": "def f(x):\n    match x:\n        case {'a': 1, **rest}:\n            return rest\n"
     "        case [1, *more] | more:\n            return more\n",
@@ -283,9 +294,10 @@ DEFINITIONS = {
 @pytest.mark.parametrize(
     ("code", "source"), [(code, source) for code, found in DEFINITIONS.items() for source in found]
 )
-def test_what_the_text_decides_of_definitions(code: str, source: str) -> None:
+def test_what_the_text_decides_of_definitions(code: str, source: str, sandbox: Sandbox) -> None:
     report = gate(source)
     assert (report.outcome, report.code) == ("reject", code), report
+    assert validate(source, sandbox=sandbox).code == code
 
 
 UNDECIDED = [

@@ -32,6 +32,7 @@ _SPECIAL_METHODS = frozenset(
     {"__array_interface__", "__array_struct__", "__buffer__", "__dlpack__", "__reduce__", "__reduce_ex__"}
 )
 _CODING = re.compile(r"^[ \t\f]*#.*?coding[:=][ \t]*[-\w.]+")
+_TEXTS = (ast.Constant, ast.BinOp, ast.JoinedStr, ast.Call, ast.Subscript)
 _BLANK = re.compile(r"^[ \t\f]*(?:#.*)?$")
 
 
@@ -199,7 +200,7 @@ class _AccessCheck:
 
     def _text(self, node: ast.expr) -> None:
         """A string, written out or put together, whose format fields read what a program may not read itself."""
-        if id(node) in self.inner or not isinstance(node, ast.Constant | ast.BinOp | ast.JoinedStr | ast.Call):
+        if id(node) in self.inner or not isinstance(node, _TEXTS):
             return
         text = fold(node, self.constants)
         if text is None or not ("{" in text or "}" in text):

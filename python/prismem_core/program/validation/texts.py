@@ -12,6 +12,7 @@ HOLE = "\x00"
 """Stands for a part of a string that is not known before the program runs."""
 
 _ATTRIBUTE = re.compile(r"\.([^.\[\]{}!:]*)")
+_CONVERSION = re.compile(r"%[srd]")
 _TORN = re.compile(r"\{[^{}]*\.(__\w+|[^{}]*\x00)|\.(__\w+__)[^{}]*\}")
 
 
@@ -43,12 +44,14 @@ def field_attributes(text: str) -> list[str]:
 def fold(node: ast.expr, names: dict[str, str], depth: int = 0) -> str | None:
     """The text an expression gives, unknown parts as HOLE; None if it is no string put together from constants.
 
-    `names` are the constants that names stand for. Follows +, *, f-strings, `join`, `replace`, `chr` and reversal.
+    `names` are the constants that names stand for. Follows +, *, %, f-strings, join, replace, chr, decode, reversal.
     """
     if depth > _DEPTH:
         return None
     if isinstance(node, ast.Constant):
-        return node.value if isinstance(node.value, str) else None
+        # Bytes stand for the text that decoding them would give.
+        value = node.value.decode("latin-1") if isinstance(node.value, bytes) else node.value
+        return value if isinstance(value, str) else None
     if isinstance(node, ast.Name):
         return names.get(node.id)
     if isinstance(node, ast.JoinedStr):
@@ -76,6 +79,13 @@ def _operation(node: ast.BinOp, names: dict[str, str], depth: int) -> str | None
                 known = fold(text, names, depth + 1)
                 return None if known is None else (known * count.value)[:_LIMIT]
         return None
+    if isinstance(node.op, ast.Mod):
+        template = fold(node.left, names, depth + 1)
+        parts = node.right.elts if isinstance(node.right, ast.Tuple) else [node.right]
+        values = iter([fold(part, names, depth + 1) for part in parts])
+        if template is None:
+            return None
+        return _CONVERSION.sub(lambda match: next(values, None) or HOLE, template)[:_LIMIT]
     if not isinstance(node.op, ast.Add):
         return None
     operands: list[ast.expr] = []
@@ -106,7 +116,7 @@ def _call(node: ast.Call, names: dict[str, str], depth: int) -> str | None:
     if function.attr == "replace" and len(node.args) == 2:
         old, new = (fold(argument, names, depth + 1) for argument in node.args)
         return None if old is None or new is None else base.replace(old, new)[:_LIMIT]
-    return base if function.attr in ("strip", "lower", "casefold") else None
+    return base if function.attr in ("strip", "lower", "casefold", "decode") else None
 
 
 def _joined(parts: list[str | None], separator: str) -> str | None:
