@@ -109,7 +109,7 @@ def test_segmentations(value: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", ["", "window", "window:0:0", "window:3:4", "window:3:-1", "window:³:1", 3, None, "turn"]
+    "value", ["", "window", "window:0:0", "window:3:4", "window:3:-1", "window:³:1", "window:04:1", 3, None, "turn"]
 )
 def test_no_segmentations(value: object) -> None:
     assert repr(value) in str(segmentation_fault(value))

@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from prismem_core.errors import ArgumentError
 from prismem_core.program import library
+from prismem_core.program.components import code_digest
 from prismem_core.program.interface import OUT_CHAR_BUDGET
 from prismem_core.program.sandbox import Sandbox
 from prismem_core.program.validation import gate, validate
@@ -140,3 +141,13 @@ def ranked(texts: list[str], terms: list[str]) -> list[str]:
         for row, bag in enumerate(bags)
     }
     return [texts[row] for row in sorted(scores, key=lambda row: (-scores[row], row)) if scores[row] > 0]
+
+
+def test_a_change_to_how_lines_are_chosen_keeps_the_index() -> None:
+    for name, old, new in (("bm25_rag", "K1 = 1.2", "K1 = 1.5"), ("naive_rag", "room < 20", "room < 30")):
+        before = library.source(name)
+        after = before.replace(old, new)
+        assert after != before
+        index, retrieve = ["Memory.__init__", "Memory.index", "MemoryUnit"], ["Memory.retrieve", "Query"]
+        assert code_digest(after, index) == code_digest(before, index)
+        assert code_digest(after, retrieve) != code_digest(before, retrieve)

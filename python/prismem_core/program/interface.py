@@ -6,6 +6,7 @@ library.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -46,6 +47,7 @@ METHOD_PARAMETERS: Mapping[str, tuple[str, ...]] = {
 FIELD_TYPES = ("str", "int", "float", "bool", "list[str]")
 """Field types that a model can fill in; each may also be Optional."""
 
+_NUMBER = re.compile("[1-9][0-9]{0,8}")
 _JSON_TYPES: Mapping[str, Mapping[str, Any]] = {
     "str": {"type": "string"},
     "int": {"type": "integer"},
@@ -250,7 +252,7 @@ def segmentation_fault(value: object) -> str | None:
         return None
     if isinstance(value, str) and value.startswith("window:"):
         numbers = value.split(":")[1:]
-        whole = len(numbers) == 2 and all(part.isascii() and part.isdigit() and len(part) <= 9 for part in numbers)
+        whole = len(numbers) == 2 and all(_NUMBER.fullmatch(part) for part in numbers)
         if whole and 1 <= int(numbers[1]) <= int(numbers[0]):
             return None
     return f"Segmentation must be 'session' or 'window:LENGTH:STRIDE' with 1 <= STRIDE <= LENGTH, got {value!r}"
