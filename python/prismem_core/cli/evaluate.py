@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from prismem_core.cli.options import Data, Sets, SettingsFile, SplitFile, Workers, parse_sets
 
@@ -36,7 +35,7 @@ def evaluate_command(
     from prismem_core.errors import SettingsError
     from prismem_core.jobs.evaluation_job import evaluate_programs, evaluation_tables
     from prismem_core.jobs.settings import JobSettings, load_job_settings
-    from prismem_core.runs.report.terminal import draw
+    from prismem_core.runs.report.terminal import draw, make_console
     from prismem_core.tasks.datasets import read_split
 
     job_sets, unknown = parse_sets(sets, set(JobSettings.model_fields))
@@ -51,6 +50,6 @@ def evaluate_command(
     if as_json:
         print(json.dumps(result, ensure_ascii=False, indent=2))
         return
-    console = Console()
+    console = make_console()
     for table in evaluation_tables(result):
         console.print(draw(table))

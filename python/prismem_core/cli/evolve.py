@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from prismem_core.cli.options import Data, Sets, SettingsFile, SplitFile, Workers, parse_sets
 from prismem_core.cli.progress import ProgressObserver
@@ -84,9 +83,9 @@ def _given(**values: Any) -> dict[str, Any]:
 
 def _follow(run: Path, work: Callable[[ProgressObserver], Path], settings: EvolutionSettings) -> None:
     from prismem_core.jobs.reports import load_report, write_markdown
-    from prismem_core.runs.report.terminal import show
+    from prismem_core.runs.report.terminal import make_console, show
 
-    console = Console()
+    console = make_console()
     with ProgressObserver(console, settings.T1 + settings.T2 + settings.T3) as observer:
         work(observer)
     report = load_report(run)

@@ -8,7 +8,6 @@ import sys
 from types import FrameType
 from typing import NoReturn
 
-import click
 import typer
 
 from prismem_core.cli import doctor, evaluate, evolve, report, validate
@@ -34,22 +33,27 @@ app.command("report")(report.report_command)
 app.command("doctor")(doctor.doctor_command)
 
 
+_INTERRUPTED = "interrupted; what was finished is kept: go on with `prismem resume DIR`"
+
+# Some versions of typer carry a click of their own, so the class of its errors is taken from typer itself.
+_USAGE_ERROR: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
+
+
 def main() -> NoReturn:
     """Run the command line; every error a user can cause is one line on stderr and an exit code other than 0."""
     signal.signal(signal.SIGINT, _Interrupts())
     try:
         result = app(standalone_mode=False)
     except KeyboardInterrupt:
-        _fail("interrupted; what was finished is kept: go on with `prismem resume DIR`", 130)
+        _fail(_INTERRUPTED, 130)
     except PrismemError as error:
         _fail(str(error), error.exit_code)
-    except click.exceptions.Exit as error:
+    except typer.Exit as error:
         sys.exit(error.exit_code)
-    except click.exceptions.Abort:
-        _fail("interrupted; what was finished is kept: go on with `prismem resume DIR`", 130)
-    except click.ClickException as error:
-        error.show(sys.stderr)
-        sys.exit(error.exit_code)
+    except typer.Abort:
+        _fail(_INTERRUPTED, 130)
+    except _USAGE_ERROR as error:
+        _fail(f"{error.format_message()}; see `prismem --help`", error.exit_code)  # type: ignore[attr-defined]
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

@@ -74,7 +74,7 @@ class ProgressObserver:
     def on_event(self, event: Event) -> None:
         """Print what an iteration came to."""
         self._learn(event)
-        if isinstance(event, IterationFinished):
+        if isinstance(event, IterationFinished) and event.iteration > 0:
             self._finished += 1
             self._console.print(self._line(event), highlight=False, markup=False)
         elif isinstance(event, Evaluated) and event.program == "n00" and event.purpose == "full":

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 
 def report_command(
@@ -20,7 +19,7 @@ def report_command(
     """
     from prismem_core.jobs.reports import load_report, write_markdown
     from prismem_core.runs.report.markdown import markdown
-    from prismem_core.runs.report.terminal import show
+    from prismem_core.runs.report.terminal import make_console, show
 
     report = load_report(run)
     if as_json:
@@ -29,5 +28,5 @@ def report_command(
     if as_markdown:
         print(markdown(report), end="")
         return
-    show(report, Console())
+    show(report, make_console())
     print(f"report: {write_markdown(run, report)}")

@@ -16,6 +16,9 @@ _TITLES = {
 }
 
 
+_STAGES = {"cold_start": "I", "refinement": "II", "integration": "III"}
+
+
 @dataclass(frozen=True)
 class Table:
     """A titled table; the first column is text, the others are numbers as text."""
@@ -139,7 +142,7 @@ def lineage_table(report: Contents) -> Table:
             (
                 entry["program"],
                 entry["parent"] or "-",
-                str(iteration.get("stage", "start")) if entry["parent"] else "start",
+                _STAGES.get(str(iteration.get("stage")), "start"),
                 Capability(target).letter if target and entry["parent"] else "-",
                 number(report.data["scores"]["valid"].get(entry["program"], {}).get("score")),
                 entry["outcome"],
