@@ -35,6 +35,7 @@ class Outcome:
             "task": self.task.id,
             "primary": str(self.task.primary),
             "native_type": self.task.native_type,
+            "answerable": not self.task.expects_abstention,
             "question": self.task.question,
             "reference": self.task.reference,
             "answer": self.trace.answer,

@@ -25,7 +25,9 @@ def summarise(evaluation: Evaluation) -> dict[str, Any]:
 def summarise_outcomes(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Means over outcome rows (`Outcome.to_dict`).
 
-    `overall` is the mean over the capabilities present, `score` the mean over questions; `official` likewise. Rows
+    `overall` is the mean over the capabilities present, `score` the mean over questions; `official` likewise.
+    `official_answerable` is the official metric over answerable questions (LoCoMo: categories 1-4),
+    `false_abstentions` the share of them that were declined. Rows
     without a value are left out of a mean and `scored`, `failed` tell how many there are.
     """
     by_capability = {}
@@ -37,8 +39,11 @@ def summarise_outcomes(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     for native_type in dict.fromkeys(row["native_type"] for row in rows):
         by_type[native_type] = _means([row for row in rows if row["native_type"] == native_type])
     whole = _means(rows)
+    answerable = [row for row in rows if row["answerable"]]
     return {
         **whole,
+        "official_answerable": _means(answerable)["official"],
+        "false_abstentions": _false_abstentions(answerable),
         "overall": mean([m["score"] for m in by_capability.values() if m["score"] is not None]),
         "official_overall": mean([m["official"] for m in by_capability.values() if m["official"] is not None]),
         "capabilities": by_capability,
@@ -62,6 +67,11 @@ def _means(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "recall": average(lambda row: row["recall"]),
         "retrieved_chars": average(lambda row: float(row["retrieved_chars"]) if row["failure"] is None else None),
     }
+
+
+def _false_abstentions(answerable: Sequence[Mapping[str, Any]]) -> float | None:
+    declined = [row["parts"]["abstained"] for row in answerable if "abstained" in row["parts"]]
+    return mean(declined) if declined else None
 
 
 def _part(name: str) -> Callable[[Mapping[str, Any]], float | None]:

@@ -96,6 +96,7 @@ def evaluation_tables(result: Mapping[str, Any]) -> list[Table]:
                 number(summary["overall"]),
                 number(summary["official"]),
                 number(summary["official_overall"]),
+                number(summary["official_answerable"]),
                 number(summary["recall"]),
                 f"{summary['retrieved_chars'] or 0:,.0f}",
             )
@@ -106,6 +107,7 @@ def evaluation_tables(result: Mapping[str, Any]) -> list[Table]:
         "overall",
         "official (questions)",
         "official (capabilities)",
+        "official (answerable)",
         "recall",
         "characters",
     )

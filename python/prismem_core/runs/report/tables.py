@@ -77,6 +77,8 @@ def _official_table(report: Contents) -> Table | None:
     measures: list[tuple[str, float | None, float | None]] = [
         ("official metric, mean over questions", start["official"], end["official"]),
         ("official metric, mean over capabilities", start["official_overall"], end["official_overall"]),
+        ("official metric, answerable questions", start["official_answerable"], end["official_answerable"]),
+        ("answerable questions declined", start["false_abstentions"], end["false_abstentions"]),
         ("evidence recall", start["recall"], end["recall"]),
     ]
     for name in start["official_parts"]:
