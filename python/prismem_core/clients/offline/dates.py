@@ -302,3 +302,41 @@ _DURATION = re.compile(
 def durations(text: str) -> tuple[str, ...]:
     """The spans of time a text tells ("for three years", "since 2016"), in order of place."""
     return tuple(match[0] for match in _DURATION.finditer(text))
+
+
+@dataclass(frozen=True)
+class Period:
+    """A day, a month (of a year or of any) or a year that a text names; None where it does not say."""
+
+    year: int | None
+    month: int | None
+    day: int | None
+
+    def holds(self, day: date) -> bool:
+        """Whether the day lies in the period; a named day holds the three days around it too."""
+        if self.day is not None and self.month is not None and self.year is not None:
+            return abs((day - date(self.year, self.month, self.day)).days) <= 3
+        return self.year in (None, day.year) and self.month in (None, day.month)
+
+
+_NAMED_MONTH = re.compile(rf"\b{_MONTH}\b(?:,? {_YEAR})?")
+_NAMED_YEAR = re.compile(rf"\b{_YEAR}\b")
+
+
+@lru_cache(maxsize=1 << 14)
+def named_periods(text: str) -> tuple[Period, ...]:
+    """The days, months and years a text names outright, the narrowest reading of each."""
+    found: list[Period] = []
+    rest = text
+    for pattern in _FULL_DATES:
+        for match in pattern.finditer(text):
+            day = _date_of(match)
+            if day is not None:
+                found.append(Period(day.year, day.month, day.day))
+                rest = rest.replace(match[0], " ")
+    for match in _NAMED_MONTH.finditer(rest):
+        month = _MONTH_NUMBERS[match["month"].lower()]
+        found.append(Period(int(match["year"]) if match["year"] else None, month, None))
+        rest = rest.replace(match[0], " ")
+    found += [Period(int(match["year"]), None, None) for match in _NAMED_YEAR.finditer(rest)]
+    return tuple(dict.fromkeys(found))

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from prismem_core.clients.offline.dates import Period, named_periods
 from prismem_core.tasks.text import content_stems
 
 _KINDS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
@@ -32,13 +33,18 @@ _PREVIOUS_ORDER = re.compile(r"\bfirst\b.*\bor\b|\bbefore or after\b", re.IGNORE
 
 @dataclass(frozen=True)
 class Question:
-    """A question; `neutral` is its text without the persons asked about, `stems` its content stems without them."""
+    """A question.
+
+    `neutral` is its text without the persons asked about, `stems` its content stems without them, `periods` the days, months
+    and years it names.
+    """
 
     text: str
     kind: str
     persons: tuple[str, ...]
     neutral: str
     stems: frozenset[str]
+    periods: tuple[Period, ...] = ()
 
 
 def kind_of(question: str) -> str:
@@ -73,4 +79,5 @@ def analyse(text: str, speakers: Iterable[str]) -> Question:
         else:
             persons.setdefault(found)
     neutral = " ".join(kept)
-    return Question(text, kind_of(text), tuple(persons), neutral, frozenset(content_stems(neutral)))
+    stems = frozenset(content_stems(neutral))
+    return Question(text, kind_of(text), tuple(persons), neutral, stems, named_periods(text))

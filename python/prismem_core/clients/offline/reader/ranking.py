@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
 
+from prismem_core.clients.offline.dates import time_expressions
 from prismem_core.clients.offline.lines import Line
 from prismem_core.clients.offline.reader.question import Question
 from prismem_core.tasks.text import content_stems
@@ -18,6 +19,8 @@ UNSCORED = -11.0
 _SPEAKER_LEXICAL = 0.5
 _SPEAKER_SCORED = 2.0
 _ORDER = 0.3
+_PERIOD_LEXICAL = 0.7
+_PERIOD_SCORED = 2.0
 
 
 class Scorer(Protocol):
@@ -79,6 +82,14 @@ def in_context(line: Line) -> str:
     return f"{line.asked} {line.body}" if line.asked else line.body
 
 
+def in_period(line: Line, question: Question) -> bool:
+    """Whether the line was said in a period the question names, or points to a day or month in it."""
+    if not question.periods or line.day is None:
+        return False
+    days = [line.day, *(e.day for e in time_expressions(line.body, line.day) if e.day is not None)]
+    return any(period.holds(day) for period in question.periods for day in days)
+
+
 def rank(question: Question, lines: Sequence[Line], scorer: Scorer | None, depth: int) -> list[Ranked]:
     """Lines, best first: the `depth` best by words, speaker and place in the text, these re-ranked by the scorer.
 
@@ -86,13 +97,15 @@ def rank(question: Question, lines: Sequence[Line], scorer: Scorer | None, depth
     """
     words = standardised(bm25(question.stems, [in_context(line) for line in lines]))
     places = standardised([-math.log2(2 + i) for i in range(len(lines))])
-    relevance = [w + _ORDER * p for w, p in zip(words, places, strict=True)]
+    timely = [in_period(line, question) for line in lines]
+    relevance = [w + _ORDER * p + _PERIOD_LEXICAL * t for w, p, t in zip(words, places, timely, strict=True)]
     bonus = [_SPEAKER_LEXICAL if is_about(line, question) else 0.0 for line in lines]
     order = sorted(range(len(lines)), key=lambda i: -(relevance[i] + bonus[i]))
     if scorer is None:
         return [Ranked(lines[i], relevance[i] + bonus[i], relevance[i]) for i in order]
     head, tail = order[:depth], order[depth:]
-    logits = dict(zip(head, scorer.score(question.neutral, [in_context(lines[i]) for i in head]), strict=True))
+    scores = scorer.score(question.neutral, [in_context(lines[i]) for i in head])
+    logits = {i: score + _PERIOD_SCORED * timely[i] for i, score in zip(head, scores, strict=True)}
     found = [
         Ranked(lines[i], logits[i] + (_SPEAKER_SCORED if is_about(lines[i], question) else 0.0), logits[i])
         for i in head

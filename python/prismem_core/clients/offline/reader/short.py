@@ -16,7 +16,8 @@ from prismem_core.clients.offline.reader.words import Sentence, candidates_of, c
 
 _LIST_LINES = 4
 _LIST_MARGIN = 4.0
-_PART_WORDS = 2.5
+_PART_WORDS = 2.0
+_PART_LIMIT = 4
 _NEGATION = re.compile(r"\b(?:not|never|no|n't|nope|hardly)\b|n't\b", re.IGNORECASE)
 
 
@@ -79,7 +80,7 @@ def _list(question: Question, ranked: Sequence[Ranked], lines: Sequence[Line], s
     for found in ranked[:_LIST_LINES]:
         if scorer is not None and found.score < ranked[0].score - _LIST_MARGIN:
             break
-        part = words_of(question, found.line, lines, scorer, _PART_WORDS, 5)
+        part = words_of(question, found.line, lines, scorer, _PART_WORDS, _PART_LIMIT)
         if part:
             parts.setdefault(part)
     return ", ".join(parts)
