@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache
 
-from prismem_core.clients.offline.dates import MONTHS, WEEKDAYS, parse_date
+from prismem_core.clients.offline.dates import MONTHS, WEEKDAYS, parse_date, time_expressions
 from prismem_core.tasks.text import STOP_WORDS
 
 ROLES = frozenset({"user", "assistant", "system", "human", "ai"})
@@ -28,7 +28,7 @@ LABELS = frozenset(
     """
     note notes example examples step tip tips warning question answer summary ingredients instructions output input result
     results description title steps goal goals total code important remember usage pros cons conclusion introduction
-    overview date time place caption image session topic update edit
+    overview date time place caption image session topic topics keywords update edit
     """.split()  # noqa: SIM905
 )
 
@@ -38,7 +38,7 @@ class Line:
     """One line of a retrieved text.
 
     `body` is what was said, without date and speaker; `asked` the question of another speaker that the line right before it
-    ends with, "" without one.
+    ends with; `told` the date in brackets behind the body of a line that has a date of its own; "" without one.
     """
 
     index: int
@@ -46,6 +46,7 @@ class Line:
     speaker: str
     body: str
     asked: str = ""
+    told: str = ""
 
 
 def is_speaker(prefix: str) -> bool:
@@ -57,7 +58,7 @@ def is_speaker(prefix: str) -> bool:
 
 
 @lru_cache(maxsize=1 << 15)
-def _parts(text: str) -> tuple[date | None, str, str]:
+def _parts(text: str) -> tuple[date | None, str, str, str]:
     day: date | None = None
     rest = text.strip()
     bullet = _BULLET.match(rest)
@@ -80,9 +81,19 @@ def _parts(text: str) -> tuple[date | None, str, str]:
         again = _BRACKET.match(rest)
         if day is None and again and (found := parse_date(again["inside"])) is not None:
             day, rest = found, rest[again.end() :]
-    if day is None and (last := _DATE_LAST.search(rest)) and (found := parse_date(last["date"])) is not None:
+    told = ""
+    last = _DATE_LAST.search(rest)
+    if last and day is None and (found := parse_date(last["date"])) is not None:
         day, rest = found, rest[: last.start()]
-    return day, speaker, rest.strip()
+    elif last and day is not None and _is_time(last["date"]):
+        told, rest = last["date"], rest[: last.start()]
+    return day, speaker, rest.strip(), told
+
+
+def _is_time(text: str) -> bool:
+    """Whether a text is a time expression that names a year, and little else."""
+    found = time_expressions(text, None)
+    return bool(found) and re.search(r"(?:19|20)\d\d", text) is not None and found[-1].end >= len(text) - 1
 
 
 def parse_lines(text: str) -> list[Line]:
@@ -96,7 +107,7 @@ def parse_lines(text: str) -> list[Line]:
     for index, raw in enumerate(text.split("\n")):
         if not raw.strip():
             continue
-        day, speaker, body = _parts(raw)
+        day, speaker, body, told = _parts(raw)
         if not body:
             heading = day
             continue
@@ -106,7 +117,7 @@ def parse_lines(text: str) -> list[Line]:
         asked = ""
         if lines and speaker and lines[-1].speaker not in ("", speaker) and lines[-1].day == day:
             asked = closing_question(lines[-1].body)
-        lines.append(Line(index, day, speaker, body, asked))
+        lines.append(Line(index, day, speaker, body, asked, told))
     return lines
 
 

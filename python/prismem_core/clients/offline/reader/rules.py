@@ -43,7 +43,7 @@ def rules_of(instruction: str) -> Rules:
     return Rules(
         abstention=abstention,
         strict=has("only when the memory clearly supports"),
-        dates=has("date", "when "),
+        dates=has("date", "asks when", "when question", "when something happened"),
         lists=has("list", "comma"),
         latest=has("most recent", "latest"),
         order=has("order of events", "chronological order"),

@@ -36,6 +36,8 @@ def when(question: Question, ranked: Sequence[Ranked], margin: float) -> str:
             expressions = [e for e in time_expressions(parts[i], found.line.day) if e.phrase]
             if expressions and (scores[i] > 0 or found is ranked[0]):
                 return _fitted(expressions[0].phrase, wants_year, wants_month)
+        if found.line.told:
+            return _fitted(found.line.told, wants_year, wants_month)
     dated = next((r for r in close if r.line.day is not None), None)
     if dated is None or dated.line.day is None:
         return ""
