@@ -59,6 +59,8 @@ def test_a_candidate_whose_score_is_nan_is_not_picked() -> None:
     similarity = np.zeros((4, 4), np.float32)
     similarity[1, 0] = np.nan
     assert ops.mmr_select_from(relevance, similarity, 4, relevance_weight=0.5).indices.tolist() == [[0, 2]]
+    similarity[1, 0], similarity[2, 1] = 0, np.nan  # not before the second pick
+    assert ops.mmr_select_from(relevance, similarity, 4, relevance_weight=0.5).indices.tolist() == [[0, 1]]
 
 
 @pytest.mark.usefixtures("backend")
