@@ -21,7 +21,8 @@ def offline_roles(
 ) -> Roles:
     """Task model, embedder, lexical judge and diagnostic embedder.
 
-    `embedder` is `bge-small`, `hashing` or `auto` (bge-small where the extra `offline` is installed, else hashing, which is
+    `embedder` is `bge-small`, `hashing` or `auto` (bge-small where the extra `offline` is installed, else hashing,
+    which is
     logged once). `cache` keeps the cross-encoder's scores. Raises SettingsError for bge-small without the extra.
     """
     missing = why_missing()
