@@ -18,8 +18,11 @@ VERSION = "offline-1"
 class OfflineChat:
     """A `Chat` that needs no weights; a cross-encoder, where given, ranks lines and sentences for its reader.
 
-    The reply to a request depends on that request alone. Safe to call from several threads.
+    The reply to a request depends on that request alone. Safe to call from several threads; `batch` is the number of requests
+    worth sending at once, so that finished replies are stored soon.
     """
+
+    batch = 16
 
     def __init__(self, scorer: Scorer | None = None) -> None:
         self._scorer = scorer
