@@ -33,6 +33,7 @@ app.command("report")(report.report_command)
 app.command("doctor")(doctor.doctor_command)
 
 
+_INTERRUPTED_CODE = 130
 _INTERRUPTED = "interrupted; what was finished is kept: go on with `prismem resume DIR`"
 
 # Some versions of typer carry a click of their own, so the class of its errors is taken from typer itself.
@@ -45,13 +46,13 @@ def main() -> NoReturn:
     try:
         result = app(standalone_mode=False)
     except KeyboardInterrupt:
-        _fail(_INTERRUPTED, 130)
+        _fail(_INTERRUPTED, _INTERRUPTED_CODE)
     except PrismemError as error:
         _fail(str(error), error.exit_code)
     except typer.Exit as error:
-        sys.exit(error.exit_code)
+        result = error.exit_code
     except typer.Abort:
-        _fail(_INTERRUPTED, 130)
+        _fail(_INTERRUPTED, _INTERRUPTED_CODE)
     except _USAGE_ERROR as error:
         _fail(f"{error.format_message()}; see `prismem --help`", error.exit_code)  # type: ignore[attr-defined]
     except BrokenPipeError:
@@ -62,6 +63,9 @@ def main() -> NoReturn:
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
         _fail(f"{error.strerror or error}{where}; nothing that was finished is lost", 1)
+    # Some versions of typer turn an interrupt into this exit code themselves.
+    if result == _INTERRUPTED_CODE:
+        _fail(_INTERRUPTED, _INTERRUPTED_CODE)
     sys.exit(result if isinstance(result, int) else 0)
 
 
@@ -75,7 +79,7 @@ class _Interrupts:
         self._seen += 1
         if self._seen > 1:
             os.write(2, b"prismem: stopped at once; what was finished is kept: go on with `prismem resume DIR`\n")
-            os._exit(130)
+            os._exit(_INTERRUPTED_CODE)
         raise KeyboardInterrupt
 
 
