@@ -257,7 +257,7 @@ _RULES: tuple[Rule, ...] = (
     _rule(r"\bthe other day\b", _other_day),
 )
 _TRIGGER = re.compile(
-    r"\d|day|week|month|year|night|morning|afternoon|evening|tonight|now|spring|summer|fall|autumn|winter|ago|back|earlier|"
+    r"\d|day|morrow|week|month|year|night|morning|afternoon|evening|tonight|now|spring|summer|fall|autumn|winter|ago|back|earlier|"
     r"Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec|Mon|Tue|Wed|Thu|Fri|Sat|Sun|mon|tue|wed|thu|fri"
 )
 

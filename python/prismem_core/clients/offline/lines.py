@@ -155,6 +155,7 @@ _NOT_NAMES = (
         """
     i i'm i've i'll i'd ok okay yes no yeah yep yup hey hi hello wow thanks thank oh well great good nice sure absolutely definitely
     congrats congratulations awesome cool please sorry maybe also let's it's that's there's what's here's glad sounds really
+    yesterday today tomorrow tonight later finally recently last next first maybe however anyway
     """.split()  # noqa: SIM905
     )
 )

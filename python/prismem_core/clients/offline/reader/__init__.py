@@ -35,7 +35,7 @@ def read(instruction: str, retrieved: str, question: str, scorer: Scorer | None 
     if rules.abstention and _must_abstain(asked, ranked, rules, scorer is not None):
         return rules.abstention
     if rules.latest:
-        ranked = _latest_first(ranked, 1.0 if scorer is not None else 0.25)
+        ranked = _latest_first(ranked, 1.0 if scorer is not None else 0.7)
     if rules.long:
         return long_answer(asked, ranked, lines, rules, scorer)
     return short_answer(asked, ranked, lines, rules, scorer)

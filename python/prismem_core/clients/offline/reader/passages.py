@@ -48,7 +48,7 @@ def _joined(texts: Sequence[str]) -> str:
     words = 0
     for text in texts:
         stems = set(content_stems(text))
-        if not stems or len(stems - said) < 0.4 * len(stems):
+        if not stems or len(stems - said) < 0.25 * len(stems):
             continue
         kept.append(text)
         said |= stems

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Protocol
 
 from prismem_core.clients.offline.dates import time_expressions
-from prismem_core.clients.offline.lines import Line
+from prismem_core.clients.offline.lines import Line, sentences
 from prismem_core.clients.offline.reader.question import Question
 from prismem_core.tasks.text import content_stems
 
@@ -78,8 +78,15 @@ def is_about(line: Line, question: Question) -> bool:
 
 
 def in_context(line: Line) -> str:
-    """The line's body after the question it replies to, if the line before it asks one."""
-    return f"{line.asked} {line.body}" if line.asked else line.body
+    """What the line states, after the question it replies to; its whole body where it only asks."""
+    said = statements(line.body) or line.body
+    return f"{line.asked} {said}" if line.asked else said
+
+
+@lru_cache(maxsize=1 << 15)
+def statements(body: str) -> str:
+    """A body without the questions in it."""
+    return " ".join(part for part in sentences(body) if not part.endswith("?"))
 
 
 def in_period(line: Line, question: Question) -> bool:
