@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 RUN ?= runs/demo-$(shell date +%Y%m%d-%H%M%S)
 SOURCES := pyproject.toml CMakeLists.txt $(shell find csrc cmake -type f 2>/dev/null)
 
-.PHONY: demo test lint types check bench clean
+.PHONY: demo test lint types check clean
 
 demo: $(VENV)/.offline
 	$(BIN)/prismem evolve --data sample --run $(RUN)

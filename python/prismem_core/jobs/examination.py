@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from prismem_core import ops
+from prismem_core import __version__, ops
 from prismem_core.cache import ExecutionCache
 from prismem_core.clients.offline import offline_roles
 from prismem_core.digests import digest
@@ -30,6 +31,7 @@ class Finding:
 def examine() -> list[Finding]:
     """Try the native core, the cache, the sandbox, the embedded models and the sample data."""
     parts: list[tuple[str, Callable[[], tuple[str, str]]]] = [
+        ("platform", _platform),
         ("native ops", _ops),
         ("execution cache", _cache),
         ("worker processes", _sandbox),
@@ -45,6 +47,11 @@ def examine() -> list[Finding]:
             state, message = "broken", f"{type(error).__name__}: {error}"
         findings.append(Finding(part, state, message))
     return findings
+
+
+def _platform() -> tuple[str, str]:
+    python = f"{platform.python_implementation()} {platform.python_version()}"
+    return "ok", f"{platform.system()} {platform.release()} {platform.machine()}, {python}, prismem-core {__version__}"
 
 
 def _ops() -> tuple[str, str]:
