@@ -81,9 +81,7 @@ def bleu1(prediction: str, reference: str) -> float:
 
 def f1_set(prediction: str, reference: str) -> float:
     """F1 over the two sets of words, articles kept, no stemming (the rule of TriMem's public code)."""
-    left, right = (
-        set(_SET_BLANKS.sub(" ", _QUOTES.sub("", text.lower())).split()) for text in (prediction, reference)
-    )
+    left, right = (set(_SET_BLANKS.sub(" ", _QUOTES.sub("", text.lower())).split()) for text in (prediction, reference))
     common = len(left & right)
     return 2 * common / (len(left) + len(right)) if common else 0.0
 

@@ -9,7 +9,7 @@ from prismem_core.clients.offline.reader.passages import long_answer
 from prismem_core.clients.offline.reader.question import Question, analyse
 from prismem_core.clients.offline.reader.ranking import Ranked, Scorer, bm25, is_about, rank
 from prismem_core.clients.offline.reader.rules import Rules, rules_of
-from prismem_core.clients.offline.reader.short import short_answer
+from prismem_core.clients.offline.reader.short import short_answer, special_answer
 from prismem_core.tasks.text import content_stems
 
 __all__ = ["Scorer", "read", "respond"]
@@ -37,7 +37,7 @@ def read(instruction: str, retrieved: str, question: str, scorer: Scorer | None 
     if rules.latest:
         ranked = _latest_first(ranked, 1.0 if scorer is not None else 0.7)
     if rules.long:
-        return long_answer(asked, ranked, lines, rules, scorer)
+        return long_answer(asked, ranked, lines, rules, special_answer(asked, ranked, rules, scorer is not None))
     return short_answer(asked, ranked, lines, rules, scorer)
 
 

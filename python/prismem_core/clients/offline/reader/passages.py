@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from datetime import date
 
 from prismem_core.clients.offline.extraction import states_instruction, states_preference
 from prismem_core.clients.offline.lines import Line, sentences
 from prismem_core.clients.offline.planning import asks_advice
 from prismem_core.clients.offline.reader.question import Question
-from prismem_core.clients.offline.reader.ranking import Ranked, Scorer, bm25, standardised
+from prismem_core.clients.offline.reader.ranking import Ranked, bm25, standardised
 from prismem_core.clients.offline.reader.rules import Rules
 from prismem_core.tasks.text import content_stems
 
@@ -20,17 +21,22 @@ _NEGATED = re.compile(r"\b(?:never|not|no)\b|n't\b", re.IGNORECASE)
 
 
 def long_answer(
-    question: Question, ranked: Sequence[Ranked], lines: Sequence[Line], rules: Rules, scorer: Scorer | None
+    question: Question, ranked: Sequence[Ranked], lines: Sequence[Line], rules: Rules, special: str = ""
 ) -> str:
-    """Up to six sentences of the best lines, in order of relevance or of time, as the rules say."""
-    chosen = _chosen(question, ranked)
+    """Up to six sentences of the best lines, most relevant first, after `special`, the short answer of the question's kind.
+
+    Where the rules say so, an ordering question is answered by lines in order of time, a request for advice begins with what
+    the speaker prefers, and a yes/no question whose best sentences contradict each other gets both.
+    """
     if rules.conflicts and question.kind == "yes_no" and (both := _conflict(question, ranked)):
         return both
+    chosen = _chosen(question, ranked)
     if rules.preferences and asks_advice(question.text):
         chosen = [*_wishes(question, lines), *chosen]
+    kept = _kept(chosen)
     if rules.order and question.kind == "order":
-        chosen = sorted(chosen, key=lambda item: (item[0].day is None, item[0].day or 0, item[0].index))
-    return _joined([text for _, text in chosen])
+        kept.sort(key=lambda item: (item[0].day or date.max, item[0].index))
+    return " ".join([*([f"{special}."] if special else []), *(text for _, text in kept)])
 
 
 def _chosen(question: Question, ranked: Sequence[Ranked]) -> list[tuple[Line, str]]:
@@ -42,20 +48,21 @@ def _chosen(question: Question, ranked: Sequence[Ranked]) -> list[tuple[Line, st
     return [(pool[i][0].line, pool[i][1]) for i in order]
 
 
-def _joined(texts: Sequence[str]) -> str:
-    kept: list[str] = []
+def _kept(chosen: Sequence[tuple[Line, str]]) -> list[tuple[Line, str]]:
+    """The first six that each bring new words, until 80 words are said."""
+    kept: list[tuple[Line, str]] = []
     said: set[str] = set()
     words = 0
-    for text in texts:
+    for line, text in chosen:
         stems = set(content_stems(text))
         if not stems or len(stems - said) < 0.25 * len(stems):
             continue
-        kept.append(text)
+        kept.append((line, text))
         said |= stems
         words += len(text.split())
         if len(kept) == MAX_SENTENCES or words >= MAX_WORDS:
             break
-    return " ".join(kept)
+    return kept
 
 
 def _wishes(question: Question, lines: Sequence[Line]) -> list[tuple[Line, str]]:

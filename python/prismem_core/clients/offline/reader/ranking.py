@@ -21,6 +21,8 @@ _SPEAKER_SCORED = 2.0
 _ORDER = 0.3
 _PERIOD_LEXICAL = 0.7
 _PERIOD_SCORED = 2.0
+_ASKS_LEXICAL = 1.0
+_ASKS_SCORED = 3.0
 
 
 class Scorer(Protocol):
@@ -105,14 +107,18 @@ def rank(question: Question, lines: Sequence[Line], scorer: Scorer | None, depth
     words = standardised(bm25(question.stems, [in_context(line) for line in lines]))
     places = standardised([-math.log2(2 + i) for i in range(len(lines))])
     timely = [in_period(line, question) for line in lines]
-    relevance = [w + _ORDER * p + _PERIOD_LEXICAL * t for w, p, t in zip(words, places, timely, strict=True)]
+    asks = [not statements(line.body) for line in lines]
+    relevance = [
+        w + _ORDER * p + _PERIOD_LEXICAL * t - _ASKS_LEXICAL * a
+        for w, p, t, a in zip(words, places, timely, asks, strict=True)
+    ]
     bonus = [_SPEAKER_LEXICAL if is_about(line, question) else 0.0 for line in lines]
     order = sorted(range(len(lines)), key=lambda i: -(relevance[i] + bonus[i]))
     if scorer is None:
         return [Ranked(lines[i], relevance[i] + bonus[i], relevance[i]) for i in order]
     head, tail = order[:depth], order[depth:]
     scores = scorer.score(question.neutral, [in_context(lines[i]) for i in head])
-    logits = {i: score + _PERIOD_SCORED * timely[i] for i, score in zip(head, scores, strict=True)}
+    logits = {i: score + _PERIOD_SCORED * timely[i] - _ASKS_SCORED * asks[i] for i, score in zip(head, scores, strict=True)}
     found = [
         Ranked(lines[i], logits[i] + (_SPEAKER_SCORED if is_about(lines[i], question) else 0.0), logits[i])
         for i in head

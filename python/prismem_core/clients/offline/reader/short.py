@@ -12,7 +12,7 @@ from prismem_core.clients.offline.reader import times
 from prismem_core.clients.offline.reader.question import Question
 from prismem_core.clients.offline.reader.ranking import Ranked, Scorer, bm25, standardised, stem_counts
 from prismem_core.clients.offline.reader.rules import Rules
-from prismem_core.clients.offline.reader.words import Sentence, candidates_of, choose
+from prismem_core.clients.offline.reader.words import ANSWER_WORDS, MAX_WORDS, Sentence, candidates_of, choose
 
 _LIST_LINES = 4
 _LIST_MARGIN = 4.0
@@ -51,28 +51,32 @@ def words_of(
     return choose(found, length, limit)
 
 
+def special_answer(question: Question, ranked: Sequence[Ranked], rules: Rules, scored: bool) -> str:
+    """A time, a span, a number, a rate or a yes or no, for questions that ask for one; "" for others or where none is told."""
+    match question.kind:
+        case "when" if rules.dates:
+            return times.when(question, ranked, 2.0 if scored else 0.5)
+        case "duration" | "ago":
+            return times.duration(question, ranked, question.kind == "ago")
+        case "count":
+            return times.count(question, ranked)
+        case "frequency":
+            return times.frequency(ranked)
+        case "age":
+            return times.age(ranked)
+        case "yes_no" if rules.yes_no:
+            return "No" if _NEGATION.search(ranked[0].line.body) else "Yes"
+    return ""
+
+
 def short_answer(
     question: Question, ranked: Sequence[Ranked], lines: Sequence[Line], rules: Rules, scorer: Scorer | None
 ) -> str:
     """The answer by the kind of question; "" where no line holds a word."""
-    margin = 2.0 if scorer is not None else 0.5
-    special = ""
-    match question.kind:
-        case "when" if rules.dates:
-            special = times.when(question, ranked, margin)
-        case "duration" | "ago":
-            special = times.duration(question, ranked, question.kind == "ago")
-        case "count":
-            special = times.count(question, ranked)
-        case "frequency":
-            special = times.frequency(ranked)
-        case "age":
-            special = times.age(ranked)
-        case "yes_no" if rules.yes_no:
-            special = "No" if _NEGATION.search(ranked[0].line.body) else "Yes"
-        case "list" if rules.lists:
-            special = _list(question, ranked, lines, scorer)
-    return special or words_of(question, ranked[0].line, lines, scorer, 5.0, 14)
+    special = special_answer(question, ranked, rules, scorer is not None)
+    if not special and rules.lists and question.kind == "list":
+        special = _list(question, ranked, lines, scorer)
+    return special or words_of(question, ranked[0].line, lines, scorer, ANSWER_WORDS, MAX_WORDS)
 
 
 def _list(question: Question, ranked: Sequence[Ranked], lines: Sequence[Line], scorer: Scorer | None) -> str:
