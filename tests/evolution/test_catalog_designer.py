@@ -325,7 +325,20 @@ def test_integration_brings_in_what_the_base_lacks_and_narrows_after_a_rejection
 
 def test_integration_of_nothing_is_declined() -> None:
     designer = CatalogDesigner()
-    of = integration(LINEAGE, {})
+    of = integration(LINEAGE[:2], {})
     plan = designer.plan_integration(of)
     assert "nothing to bring in" in plan.text
     assert designer.integrate(of, plan, []) is None
+
+
+def test_rounds_that_remain_try_what_helped_elsewhere() -> None:
+    designer = CatalogDesigner()
+    of = integration(LINEAGE, {A: SPECIALISTS[A]})
+    plan = designer.plan_integration(of)
+    assert plan.details["edits"] == ["decline-unsupported"]
+    first = designer.integrate(of, plan, [])
+    assert first is not None and first.details["edits"] == ["decline-unsupported"]
+    source = apply_patch(of.source, first.code)
+    rejected = Attempt(18, 0, first.summary, first.code, "gate:drop", "", source, "n18", {**LOW, T: 0.2}, 0.4)
+    second = designer.integrate(of, plan, [rejected])
+    assert second is not None and second.details["edits"] == ["list-answers", "recency"]

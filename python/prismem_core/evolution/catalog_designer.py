@@ -83,7 +83,8 @@ class CatalogDesigner:
             lines.append(
                 f"- {item.edit} ({item.capability}, gain {item.gain:+.3f}{change}): {BY_NAME[item.edit].summary}"
             )
-        lines.append("If the union is rejected, leave out what lowered the overall score or hurt what fell most.")
+        lines.append("If the union is rejected, leave out what lowered the overall score or hurt what fell most;")
+        lines.append("at last, try what raised the overall score in other lineages.")
         return IntegrationPlan("\n".join(lines), {"edits": [item.edit for item in found]})
 
     def integrate(self, brief: IntegrationBrief, plan: IntegrationPlan, attempts: Sequence[Attempt]) -> Revision | None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from prismem_core.digests import digest
+from prismem_core.evolution.catalog.detect import detect
 from prismem_core.evolution.catalog.diffs import Draft, draft
 from prismem_core.evolution.catalog.edit import Edit
 from prismem_core.evolution.catalog.edits import EDITS
@@ -21,6 +22,7 @@ PER_POINT = 0.25  # what a hundredth of mean gain adds to the factor
 LEAST, MOST = 0.15, 3.0  # bounds of that
 FAILED = 0.5  # further factor where the mean gain is not positive
 BROKEN = 0.2  # factor for each use that made no valid program
+REDUNDANT = 0.5  # factor where the design has another remedy for the same weakness
 REWRITE = 0.5  # factor where a foreign program would be replaced whole
 
 
@@ -54,13 +56,15 @@ def rank_choices(
     known = {str(record.details.get("program")) for record in tried} | {program_mark(source)}
     # One number an edit, fitting or not: the chance an edit gets does not depend on which others fit.
     chance = np.exp(JITTER * rng.standard_normal(len(EDITS)))
+    design = detect(source)
     choices = []
     for edit, luck in zip(EDITS, chance.tolist(), strict=True):
         mends = 1.0 - math.prod(1.0 - strengths.get(name, 0.0) * share for name, share in edit.answers.items())
         made = draft(source, edit) if edit.name not in skip and mends > 0.0 else None
         if made is None or program_mark(made.source) in known:
             continue
-        value = edit.prior * mends * experience(edit.name, target, tried) * luck * (REWRITE if made.rewritten else 1.0)
+        value = edit.prior * mends * experience(edit.name, target, tried) * luck
+        value *= (REWRITE if made.rewritten else 1.0) * (REDUNDANT if edit.redundant(design) else 1.0)
         choices.append(Choice(edit, made, value))
     return sorted(choices, key=lambda choice: -round(choice.value, 9))
 

@@ -20,7 +20,8 @@ Component = Literal["extraction", "indexing", "planning", "retrieval", "answer"]
 class Edit:
     """One edit: `changes` sets features, `clauses` joins the answer instruction, `without` leaves it.
 
-    `when` restricts an edit beyond what its features need.
+    `when` restricts an edit beyond what its features need; `redundant` says whether a design already has another remedy
+    for the same weakness.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Edit:
     clauses: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
     when: Callable[[Features], bool] = lambda design: True
+    redundant: Callable[[Features], bool] = lambda design: False
 
     def applied(self, design: Features) -> Features | None:
         """The design after the edit, None where it does not fit."""

@@ -71,6 +71,17 @@ class Features:
         """Whether two rankings are fused."""
         return self.dense and self.lexical != "none"
 
+    @property
+    def in_context(self) -> bool:
+        """Whether a unit is found or shown by what stands beside it."""
+        beside = self.smoothing or self.window or self.neighbours != "none"
+        return beside or self.granularity == "exchange"
+
+    @property
+    def varied(self) -> bool:
+        """Whether hits are spread over different texts, sessions or parts of the question."""
+        return self.diversity != "none" or self.sub_queries != "none"
+
     def changes(self, other: Features) -> dict[str, Any]:
         """The values of `other` in the fields where it differs from this design."""
         return {f.name: getattr(other, f.name) for f in fields(self) if getattr(self, f.name) != getattr(other, f.name)}

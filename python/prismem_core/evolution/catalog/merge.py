@@ -1,6 +1,4 @@
-"""Stage III of the catalogue designer: which edits the specialists owe their gains to, and what their union makes of
-the base.
-"""
+"""Stage III of the catalogue designer: the edits that specialists owe their gains to, and unions of them on the base."""
 
 from __future__ import annotations
 
@@ -8,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from prismem_core.evolution.catalog.choice import effect_on
+from prismem_core.evolution.catalog.detect import detect
 from prismem_core.evolution.catalog.diffs import draft
 from prismem_core.evolution.catalog.edits import BY_NAME
 from prismem_core.evolution.designer import Attempt, IntegrationBrief, RevisionRecord
@@ -22,7 +21,7 @@ class Contribution:
     """
 
     edit: str
-    capability: Capability
+    capability: Capability | None
     gain: float
     valid: float | None
     on: Mapping[Capability, float]
@@ -40,22 +39,46 @@ def lineage(program_id: str, tried: Sequence[RevisionRecord]) -> list[RevisionRe
 
 def contributions(brief: IntegrationBrief) -> list[Contribution]:
     """The edits that specialists have over the base, from the nearest specialist to the farthest, each edit once."""
-    valid = {record.program_id: record.valid for record in brief.tried}
-    present = [record.program_id for record in lineage(brief.base_id, brief.tried)]
     found: dict[str, Contribution] = {}
     for view in brief.specialists:
-        if view.is_base or view.gain <= 0.0:
-            continue
-        for record in lineage(view.program_id, brief.tried):
-            name = str(record.details.get("edit", ""))
-            if record.program_id in present or name not in BY_NAME or name in found:
-                continue
-            measured = {c: effect_on(record, c) for c in Capability}
-            earlier = valid.get(record.parent_id, record.details.get("valid_before"))
-            change = None if record.valid is None or earlier is None else record.valid - float(earlier)
-            on = {c: value for c, value in measured.items() if value is not None}
-            found[name] = Contribution(name, view.capability, view.gain, change, on)
+        if not view.is_base and view.gain > 0.0:
+            for record in lineage(view.program_id, brief.tried):
+                item = _contribution(brief, record, view.capability, view.gain)
+                if item is not None:
+                    found.setdefault(item.edit, item)
     return list(found.values())
+
+
+def spare_contributions(brief: IntegrationBrief, found: Sequence[Contribution]) -> list[Contribution]:
+    """Edits outside the specialists' lineages that raised the overall score where they were made, best first.
+
+    They are for rounds that remain when every union of the specialists' edits was rejected.
+    """
+    names = {item.edit for item in found}
+    spare: dict[str, Contribution] = {}
+    for record in brief.tried:
+        item = _contribution(brief, record, record.target, 0.0)
+        if item is not None and item.edit not in names and (item.valid or 0.0) > 0.0:
+            spare.setdefault(item.edit, item)
+    return sorted(spare.values(), key=_by_valid)
+
+
+def _contribution(
+    brief: IntegrationBrief, record: RevisionRecord, capability: Capability | None, gain: float
+) -> Contribution | None:
+    """The record's edit with its measurements, None where the base has it or it is none of the catalogue's."""
+    edit = BY_NAME.get(str(record.details.get("edit", "")))
+    if edit is None or edit.applied(detect(brief.source)) is None:
+        return None
+    before = next((r.valid for r in brief.tried if r.program_id == record.parent_id), None)
+    change = None if record.valid is None or before is None else record.valid - before
+    measured = {c: effect_on(record, c) for c in Capability}
+    on = {c: value for c, value in measured.items() if value is not None}
+    return Contribution(edit.name, capability, gain, change, on)
+
+
+def _by_valid(item: Contribution) -> float:
+    return -round(item.valid or 0.0, 9)
 
 
 def merged(source: str, names: Sequence[str]) -> tuple[str, list[str]]:
@@ -96,8 +119,8 @@ def selection(
 ) -> tuple[list[str], str] | None:
     """The edits of the next round and the program they make; None when no new program is left to try.
 
-    The first round takes all contributions, each rejection narrows them. If they narrow to nothing, single
-    contributions follow, the one of largest overall change first.
+    The first round takes all contributions, each rejection narrows them. Then come single contributions, the one of the
+    largest overall change first, then what raised the overall score elsewhere, all together and one by one.
     """
     seen = {brief.source} | {attempt.source for attempt in attempts if attempt.source is not None}
     chosen = list(found)
@@ -105,10 +128,13 @@ def selection(
         chosen = narrowed(chosen, attempt, brief.accuracy)
     rounds = [chosen]
     while rounds[-1]:
-        rounds.append(sorted(rounds[-1], key=lambda item: -round(item.valid or 0.0, 9))[:-1])
-    rounds += [[item] for item in sorted(found, key=lambda item: -round(item.valid or 0.0, 9))]
+        rounds.append(sorted(rounds[-1], key=_by_valid)[:-1])
+    rounds += [[item] for item in sorted(found, key=_by_valid)]
+    spare = spare_contributions(brief, found)
+    rounds += [spare, *([item] for item in spare)]
+    order = [*found, *spare]
     for items in rounds:
-        source, used = merged(brief.source, [item.edit for item in found if item in items])
+        source, used = merged(brief.source, [item.edit for item in order if item in items])
         if used and source not in seen:
             return used, source
     return None

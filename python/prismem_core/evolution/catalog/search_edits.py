@@ -44,6 +44,7 @@ SEARCH_EDITS: tuple[Edit, ...] = (
         "Let the units before and after each of the first hits come along.",
         {"beside": 0.9, "missed": 0.45, "invented": 0.15},
         changes={"neighbours": "first"},
+        redundant=lambda design: design.in_context,
     ),
     Edit(
         "neighbours-of-all",
@@ -52,6 +53,7 @@ SEARCH_EDITS: tuple[Edit, ...] = (
         {"beside": 0.7, "missed": 0.3, "invented": 0.15},
         0.8,
         changes={"neighbours": "all"},
+        redundant=lambda design: design.in_context,
     ),
     Edit(
         "no-neighbours",
@@ -68,6 +70,7 @@ SEARCH_EDITS: tuple[Edit, ...] = (
         {"beside": 0.8, "missed": 0.4, "invented": 0.15},
         0.9,
         changes={"smoothing": True},
+        redundant=lambda design: design.in_context,
     ),
     Edit(
         "variety",
@@ -76,6 +79,7 @@ SEARCH_EDITS: tuple[Edit, ...] = (
         {"part_missed": 0.6, "missed": 0.25, "several": 0.2},
         0.8,
         changes={"diversity": "mmr"},
+        redundant=lambda design: design.varied,
     ),
     Edit(
         "session-variety",
@@ -84,6 +88,7 @@ SEARCH_EDITS: tuple[Edit, ...] = (
         {"part_missed": 0.6, "several": 0.2, "sequence": 0.2},
         0.6,
         changes={"diversity": "sessions"},
+        redundant=lambda design: design.varied,
     ),
     Edit(
         "score-floor",
@@ -151,6 +156,7 @@ SEARCH_EDITS: tuple[Edit, ...] = (
         {"part_missed": 0.7, "several": 0.25, "missed": 0.2},
         0.8,
         changes={"sub_queries": "max"},
+        redundant=lambda design: design.varied,
     ),
     Edit(
         "mean-of-sub-queries",
@@ -159,6 +165,7 @@ SEARCH_EDITS: tuple[Edit, ...] = (
         {"part_missed": 0.3, "missed": 0.25, "word_shared": 0.2},
         0.7,
         changes={"sub_queries": "mean"},
+        redundant=lambda design: design.varied,
     ),
     Edit(
         "keywords",
@@ -172,7 +179,7 @@ SEARCH_EDITS: tuple[Edit, ...] = (
         "people",
         "planning",
         "Name the people of the question and prefer units that they said.",
-        {"named": 0.8, "missed": 0.2},
+        {"named": 0.8, "missed": 0.2, "denied": 0.4},
         0.8,
         changes={"people": True},
     ),

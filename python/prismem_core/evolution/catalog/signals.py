@@ -43,13 +43,17 @@ SENTENCES: dict[str, str] = {
     "wordy": "the expected answer is short, the given one long",
 }
 
+CASE_SHARE = 0.5  # strength that one case of score 0 gives a signal
+LONE_CASE_SHARE = 0.3
+GAP_WEIGHT = 4.0  # strength of a miss for each unit of similarity lost between index and retrieval
+
 # What is likely wrong where only the mean of a capability is known.
 CAPABILITY_HINTS: dict[Capability, Mapping[str, float]] = {
-    Capability.FACTUAL_RETRIEVAL: {"missed": 0.5, "misread": 0.3, "no_word_shared": 0.2},
-    Capability.TEMPORAL: {"when": 0.5, "undated": 0.5, "changed": 0.15, "sequence": 0.1},
-    Capability.PREFERENCE_EXTRACTION: {"advice": 0.5, "missed": 0.2},
-    Capability.MULTI_SESSION_SYNTHESIS: {"several": 0.5, "part_missed": 0.4, "brief": 0.15},
-    Capability.ADVERSARIAL: {"invented": 0.6, "conflict": 0.15},
+    Capability.FACTUAL_RETRIEVAL: {"missed": 0.2, "misread": 0.2, "no_word_shared": 0.1},
+    Capability.TEMPORAL: {"when": 0.3, "undated": 0.6, "changed": 0.1, "sequence": 0.05},
+    Capability.PREFERENCE_EXTRACTION: {"advice": 0.3, "missed": 0.1},
+    Capability.MULTI_SESSION_SYNTHESIS: {"several": 0.3, "part_missed": 0.2, "brief": 0.1},
+    Capability.ADVERSARIAL: {"invented": 0.4, "conflict": 0.1},
 }
 
 
@@ -83,14 +87,16 @@ def read_signals(brief: ParentBrief, design: Features) -> Signals:
     for capability, weight in weights.items():
         for name, strength in CAPABILITY_HINTS[capability].items():
             if name != "undated" or not design.dates:
-                signals.add(name, 0.6 * weight * strength)
+                signals.add(name, weight * strength)
     _read_table(brief, weights, signals)
     if brief.lengths.chars_per_unit > 300:
         signals.add("coarse", 0.4)
     elif brief.lengths.chars_per_unit < 120:
         signals.add("fine", 0.3)
     for case in brief.cases:
-        weight = 0.5 * (1.0 - case.score) * (1.0 if brief.target is not None else weights.get(case.primary, 0.0) + 0.2)
+        # A stage-I case is the worst of its capability and says little about the others; stage II shows several.
+        share = CASE_SHARE if brief.target is not None else LONE_CASE_SHARE * weights.get(case.primary, 0.0)
+        weight = share * (1.0 - case.score)
         for name, strength in read_case(case, ranked=design.ranked, dated=design.dates).items():
             signals.add(name, weight * strength, case.task_id)
     return signals
@@ -106,14 +112,19 @@ def _weights(brief: ParentBrief) -> dict[Capability, float]:
 
 
 def _read_table(brief: ParentBrief, weights: Mapping[Capability, float], signals: Signals) -> None:
-    """Compare the three diagnostics: far from extraction to retrieval is a miss, a low start a lossy extraction."""
+    """Compare the diagnostics of each capability.
+
+    Evidence that is found when asked for itself but not for the question is missed; a low similarity of the evidence to
+    what was extracted is a lossy extraction; a low score over well retrieved evidence is misread.
+    """
     if brief.table is None:
         return
     for capability, row in brief.table.rows.items():
         weight = weights.get(capability, 0.0)
         if row.d_ext is not None:
-            signals.add("lossy", weight * (0.75 - row.d_ext))
-        if row.d_ret is not None and row.d_ext is not None:
-            signals.add("missed", weight * 2.0 * (row.d_ext - row.d_ret))
-            if row.d_ret > 0.85 and row.accuracy < 0.6:
-                signals.add("misread", 0.4 * weight)
+            signals.add("lossy", weight * (0.65 - row.d_ext))
+        if row.d_ret is not None and row.d_idx is not None and row.d_idx > 0.0:
+            gap = 1.0 - row.d_ret / row.d_idx
+            signals.add("missed", weight * GAP_WEIGHT * gap)
+            if gap < 0.1:
+                signals.add("misread", 0.4 * weight * (1.0 - row.accuracy))

@@ -26,8 +26,8 @@ UNIT_EDITS: tuple[Edit, ...] = (
         "anonymous-lines",
         "extraction",
         "Print units without their speaker, so that more of them fit.",
-        {"missed": 0.15, "denied": 0.4},
-        0.5,
+        {"missed": 0.15, "denied": 0.3},
+        0.4,
         changes={"anonymous": True},
     ),
     Edit(
@@ -45,6 +45,7 @@ UNIT_EDITS: tuple[Edit, ...] = (
         {"fine": 0.6, "beside": 0.5, "lossy": 0.2},
         0.7,
         changes={"granularity": "exchange"},
+        redundant=lambda design: design.in_context,
     ),
     Edit(
         "turn-units",
@@ -161,5 +162,6 @@ UNIT_EDITS: tuple[Edit, ...] = (
         {"beside": 0.7, "missed": 0.3, "fine": 0.4, "no_word_shared": 0.3},
         0.9,
         changes={"window": True},
+        redundant=lambda design: design.in_context,
     ),
 )
