@@ -50,7 +50,9 @@ def test_a_reply_depends_on_its_request_alone() -> None:
 
 
 def test_tokens_are_quarters_of_the_characters() -> None:
-    (reply,) = OfflineChat().complete([ChatRequest("ask", "12345", "Ana rows.\nWho rows?", {"prompt": "Ana rows.\nWho rows?"})])
+    (reply,) = OfflineChat().complete(
+        [ChatRequest("ask", "12345", "Ana rows.\nWho rows?", {"prompt": "Ana rows.\nWho rows?"})]
+    )
     assert reply.input_tokens == 6  # 5 + 19 characters
     assert reply.output_tokens == -(-len(reply.text) // 4)
     assert reply.finish_reason == "stop"

@@ -78,7 +78,10 @@ def test_a_schema_without_text_still_gives_units() -> None:
 @pytest.mark.parametrize(
     ("instruction", "texts"),
     [
-        ("Make one unit of each sentence.", ["Ana: I moved to Oslo last week.", "Ana: I love rowing!", "Ben: Did Tom help?"]),
+        (
+            "Make one unit of each sentence.",
+            ["Ana: I moved to Oslo last week.", "Ana: I love rowing!", "Ben: Did Tom help?"],
+        ),
         ("Keep every exchange together.", ["Ana: I moved to Oslo last week. I love rowing!\nBen: Did Tom help?"]),
     ],
 )

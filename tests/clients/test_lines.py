@@ -68,7 +68,7 @@ def test_closing_question_may_be_followed_by_a_caption() -> None:
 
 
 def test_sentences_mind_abbreviations_and_line_ends() -> None:
-    assert sentences('Dr. Lee came. "Well," he said! Now?\nYes') == ('Dr. Lee came.', '"Well," he said!', "Now?", "Yes")
+    assert sentences('Dr. Lee came. "Well," he said! Now?\nYes') == ("Dr. Lee came.", '"Well," he said!', "Now?", "Yes")
     assert sentences("It costs 3.5 euros.") == ("It costs 3.5 euros.",)
     assert sentences("  ") == ()
 

@@ -38,7 +38,9 @@ def test_hashing_is_the_same_in_every_process() -> None:
         "print(hashlib.sha256(HashingEmbedder().embed(['adopted a kitten', 'cello']).tobytes()).hexdigest())"
     )
     runs = [
-        subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=_environment(seed))
+        subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, check=True, env=_environment(seed)
+        )
         for seed in ("1", "2")
     ]
     assert runs[0].stdout == runs[1].stdout != ""
@@ -133,6 +135,11 @@ def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_nothing_optional_is_imported_with_the_client() -> None:
-    script = "import sys, prismem_core.clients.offline; print([m for m in ('onnxruntime','tokenizers','nltk') if m in sys.modules])"
-    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=_environment("0"))
+    script = (
+        "import sys, prismem_core.clients.offline;"
+        "print([m for m in ('onnxruntime', 'tokenizers', 'nltk') if m in sys.modules])"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, env=_environment("0")
+    )
     assert run.stdout.strip() == "[]"

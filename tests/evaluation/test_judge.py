@@ -27,9 +27,7 @@ def task(metric: str, reference: str = "", rubric: tuple[str, ...] = (), questio
 
 
 @pytest.mark.parametrize(("name", "metric"), [("f1", official_f1), ("f1_multi", f1_multi), ("bleu1", bleu1)])
-def test_golden_metrics(
-    golden: Callable[[str], Any], name: str, metric: Callable[[str, str], float]
-) -> None:
+def test_golden_metrics(golden: Callable[[str], Any], name: str, metric: Callable[[str, str], float]) -> None:
     vectors = golden("trimem")[name]
     assert len(vectors) >= 40
     for vector in vectors:
@@ -87,7 +85,10 @@ def test_judge_counts_only_what_the_question_does_not_say() -> None:
 
 
 def test_coverage_cuts_the_reply_and_drops_boilerplate() -> None:
-    rubric = ("LLM response should mention: there is contradictory information", "LLM response should state: blue boats")
+    rubric = (
+        "LLM response should mention: there is contradictory information",
+        "LLM response should state: blue boats",
+    )
     assert plain_coverage("contradictory information", rubric) == pytest.approx(0.5)
     shared = frozenset({"there is contradictory information"})
     assert rubric_coverage("contradictory information", rubric, "", shared) == 0.0

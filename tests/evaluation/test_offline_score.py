@@ -27,7 +27,9 @@ INSTRUCTION = (
 )
 
 
-def task(identifier: str, question: str, reference: str, evidence: str, metric: str = "f1", twin: str | None = None) -> Task:
+def task(
+    identifier: str, question: str, reference: str, evidence: str, metric: str = "f1", twin: str | None = None
+) -> Task:
     capability = {"abstention": Capability.ADVERSARIAL, "f1_multi": Capability.MULTI_SESSION_SYNTHESIS}
     return Task(
         identifier,
@@ -43,7 +45,9 @@ def task(identifier: str, question: str, reference: str, evidence: str, metric: 
 
 
 PLAIN = task("a", "What did Ana buy at the market?", "a red kayak", "I finally bought a red kayak at the market today")
-RETRIEVED = "[8 May 2023] Ana: I finally bought a red kayak at the market today\n[8 May 2023] Ben: Nice, I went running."
+RETRIEVED = (
+    "[8 May 2023] Ana: I finally bought a red kayak at the market today\n[8 May 2023] Ben: Nice, I went running."
+)
 
 
 def test_answer_and_evidence_count_half_each() -> None:
@@ -122,7 +126,12 @@ FACTS = [
     ("Ana", "adopted a grey kitten from the shelter", "What did Ana adopt from the shelter?", "a grey kitten"),
     ("Ben", "repaired the bicycle of my neighbour", "What did Ben repair?", "the bicycle of the neighbour"),
     ("Ana", "baked walnut bread for the festival", "What did Ana bake for the festival?", "walnut bread"),
-    ("Ben", "painted a mural of dolphins near the harbour", "What did Ben paint near the harbour?", "a mural of dolphins"),
+    (
+        "Ben",
+        "painted a mural of dolphins near the harbour",
+        "What did Ben paint near the harbour?",
+        "a mural of dolphins",
+    ),
     ("Ana", "signed up for evening pottery lessons", "What did Ana sign up for?", "evening pottery lessons"),
     ("Ben", "planted tomatoes behind the garage", "What did Ben plant behind the garage?", "tomatoes"),
 ]
@@ -152,8 +161,11 @@ def strategies() -> Iterator[tuple[str, Answer]]:
     coin = random.Random(7)
     yield "always abstain", lambda asked, retrieved: ABSTENTION
     yield "never abstain", lambda asked, retrieved: read("Provide a short answer.", retrieved, asked.question)
-    yield "abstain at random", lambda asked, retrieved: (
-        ABSTENTION if coin.random() < 0.5 else read("Provide a short answer.", retrieved, asked.question)
+    yield (
+        "abstain at random",
+        lambda asked, retrieved: (
+            ABSTENTION if coin.random() < 0.5 else read("Provide a short answer.", retrieved, asked.question)
+        ),
     )
     yield "dump words", lambda asked, retrieved: ", ".join(dict.fromkeys(retrieved.split()))
     yield "echo the question", lambda asked, retrieved: asked.question

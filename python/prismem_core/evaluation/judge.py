@@ -34,8 +34,8 @@ __all__ = [
 class LexicalJudge:
     """A `Judge` by `task.metric`: LoCoMo's F1 with its category rules, or rubric coverage where a task has a rubric.
 
-    The parts of a verdict are `f1`, `f1_set`, `bleu1` against the reference (not for abstention), `abstained`, and for rubrics
-    `coverage` and `coverage_plain`.
+    The parts of a verdict are `f1`, `f1_set`, `bleu1` against the reference (not for abstention), `abstained`, and
+    for rubrics `coverage` and `coverage_plain`.
     """
 
     identity = "lexical-1"

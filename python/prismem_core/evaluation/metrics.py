@@ -106,8 +106,8 @@ def rubric_coverage(
 ) -> float:
     """Mean over rubric items of the share of their *new* content stems that the answer's first `words` words hold.
 
-    New are the stems that the question lacks. Items whose normal form is in `boilerplate` are dropped, then items without new
-    stems; where nothing is left the items count whole.
+    New are the stems that the question lacks. Items whose normal form is in `boilerplate` are dropped, then items
+    without new stems; where nothing is left the items count whole.
     """
     said = set(content_stems(cut_words(answer, words)))
     asked = set(content_stems(question))
@@ -119,7 +119,9 @@ def rubric_coverage(
 
 
 def evidence_recall(evidence: Iterable[str], retrieved: str) -> float | None:
-    """Share of the distinct snippets whose normal form occurs in that of the retrieved text; None without any (spec 13)."""
+    """Share of the distinct snippets whose normal form occurs in that of the retrieved text; None without any (spec
+    13).
+    """
     snippets = distinct_evidence(evidence)
     if not snippets:
         return None

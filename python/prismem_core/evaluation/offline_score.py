@@ -1,8 +1,9 @@
 """The offline score: it drives selection where no model judges, because official metrics are won by degenerate answers.
 
-Always abstaining beats plain BM25 on LoCoMo's official score, and a dump of words wins its multi-hop F1. Here an answer earns
-half its score by what it says and half by the evidence that was retrieved for it, abstaining earns nothing on a question that
-has an answer, and abstaining rightly earns only as much as the twin question was answered and the evidence was there to see.
+Always abstaining beats plain BM25 on LoCoMo's official score, and a dump of words wins its multi-hop F1. Here an
+answer earns half its score by what it says and half by the evidence that was retrieved for it, abstaining earns
+nothing on a question that has an answer, and abstaining rightly earns only as much as the twin question was answered
+and the evidence was there to see.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 
 from prismem_core.evaluation.judge import cut_reply
 from prismem_core.evaluation.metrics import (
@@ -52,8 +54,9 @@ class OfflineScore:
 def dataset_stats(dataset: Dataset) -> DatasetStats:
     """The statistics of a data set.
 
-    A rubric item is boilerplate where at least 3 questions of one native type and a fifth of that type's questions have it: an
-    item such as "there is contradictory information" is earned by a template, one such as "21 days" is not.
+    A rubric item is boilerplate where at least 3 questions of one native type and a fifth of that type's questions
+    have it: an item such as "there is contradictory information" is earned by a template, one such as "21 days" is
+    not.
     """
     questions: Counter[str] = Counter()
     having: Counter[tuple[str, str]] = Counter()
@@ -72,7 +75,7 @@ def _nugget(rubric_item: str) -> str:
 @lru_cache(maxsize=1 << 15)
 def _bigrams(text: str) -> frozenset[tuple[str, ...]]:
     words = _WORD.findall(normal_form(text))
-    return frozenset(zip(words, words[1:], strict=False)) if len(words) > 1 else frozenset((word,) for word in words)
+    return frozenset(pairwise(words)) if len(words) > 1 else frozenset((word,) for word in words)
 
 
 @lru_cache(maxsize=1 << 15)
@@ -83,9 +86,9 @@ def _words(text: str) -> frozenset[tuple[str, ...]]:
 def piece_recall(evidence: Iterable[str], retrieved: str) -> float | None:
     """Share of the distinct snippets that one line of the retrieved text holds; None without any.
 
-    With B distinct word bigrams in a snippet, a line holds it if at least 80 % of min(B, 40) of them stand in that line: a long
-    message counts by a passage of it. A snippet of one word counts by that word. Word order and the line matter: a dump of all
-    words of a dialogue holds nothing.
+    With B distinct word bigrams in a snippet, a line holds it if at least 80 % of min(B, 40) of them stand in that
+    line: a long message counts by a passage of it. A snippet of one word counts by that word. Word order and the line
+    matter: a dump of all words of a dialogue holds nothing.
     """
     snippets = distinct_evidence(evidence)
     if not snippets:
@@ -108,9 +111,10 @@ def offline_score(
 ) -> OfflineScore:
     """The score of one answer.
 
-    Answerable: 0 if the reply is empty or abstains, else 0.5 F + 0.5 recall, F alone without evidence; F is the official F1,
-    its symmetric form for multi-hop, the coverage of new stems for rubrics. To be abstained from: 1 if the reply abstains and
-    the twin's does not, times recall (1 without evidence); without a twin (`twin_answer` None) the abstention alone counts.
+    Answerable: 0 if the reply is empty or abstains, else 0.5 F + 0.5 recall, F alone without evidence; F is the
+    official F1, its symmetric form for multi-hop, the coverage of new stems for rubrics. To be abstained from: 1 if
+    the reply abstains and the twin's does not, times recall (1 without evidence); without a twin (`twin_answer` None)
+    the abstention alone counts.
     """
     stats = stats or DatasetStats()
     recall = piece_recall(task.evidence, retrieved)

@@ -18,8 +18,8 @@ VERSION = "offline-1"
 class OfflineChat:
     """A `Chat` that needs no weights; a cross-encoder, where given, ranks lines and sentences for its reader.
 
-    The reply to a request depends on that request alone. Safe to call from several threads; `batch` is the number of requests
-    worth sending at once, so that finished replies are stored soon.
+    The reply to a request depends on that request alone. Safe to call from several threads; `batch` is the number of
+    requests worth sending at once, so that finished replies are stored soon.
     """
 
     batch = 16
@@ -48,8 +48,8 @@ class OfflineChat:
             case "ask":
                 return respond(str(inputs.get("prompt", request.prompt)), request.schema is not None)
         raise RoleError(
-            f"the embedded task model has no rules for {request.purpose!r} requests; it knows extract, plan, answer and ask: "
-            "name a language model with --chat for this role"
+            f"the embedded task model has no rules for {request.purpose!r} requests; "
+            "it knows extract, plan, answer and ask: give this role a language model"
         )
 
 

@@ -25,9 +25,10 @@ class PairStore(Protocol):
 class CrossEncoder:
     """ms-marco-MiniLM-L-12-v2, int8: a logit a pair, higher is better.
 
-    Each pair is run alone (dynamic quantisation makes a score depend on its batch) and remembered, in the process and in
-    `store` under the stage `rerank`. A pair of more than 512 tokens loses the end of its longer text. Safe to call from several
-    threads. Raises RoleError where the extra `offline` is not installed or its files are not the pinned ones.
+    Each pair is run alone (dynamic quantisation makes a score depend on its batch) and remembered, in the process and
+    in `store` under the stage `rerank`. A pair of more than 512 tokens loses the end of its longer text. Safe to call
+    from several threads. Raises RoleError where the extra `offline` is not installed or its files are not the pinned
+    ones.
     """
 
     def __init__(self, store: PairStore | None = None) -> None:

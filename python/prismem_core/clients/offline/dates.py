@@ -1,7 +1,7 @@
 """Dates and time expressions: found in a text and resolved against the day the text was said.
 
-A resolved expression is phrased as people would note it down: a day for what points to a day ("7 May 2023"), else the span
-seen from the day of the talk ("the week before 9 June 2023", "June 2023", "2022").
+A resolved expression is phrased as people would note it down: a day for what points to a day ("7 May 2023"), else the
+span seen from the day of the talk ("the week before 9 June 2023", "June 2023", "2022").
 """
 
 from __future__ import annotations
@@ -30,11 +30,17 @@ NUMBER_WORDS = {
 }
 _WORDS_OF = {i: word for word, i in NUMBER_WORDS.items()}
 
-_MONTH = r"(?P<month>January|February|March|April|May|June|July|August|September|October|November|December|Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept|Sep|Oct|Nov|Dec)"  # noqa: E501
+_MONTH = (
+    r"(?P<month>January|February|March|April|May|June|July|August|September|October|November|December|Jan|Feb|"
+    r"Mar|Apr|Jun|Jul|Aug|Sept|Sep|Oct|Nov|Dec)"
+)
 _DAY = r"(?P<day>[0-3]?\d)(?:st|nd|rd|th)?"
 _YEAR = r"(?P<year>(?:19|20)\d\d)"
 _WEEKDAY = r"(?P<weekday>monday|tuesday|wednesday|thursday|friday|saturday|sunday|tues?|weds?|thurs?|thu|fri|mon)"
-_COUNT = r"(?P<count>\d{1,3}|an?|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|a couple(?: of)?|couple(?: of)?|a few|few|several|some)"  # noqa: E501
+_COUNT = (
+    r"(?P<count>\d{1,3}|an?|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|a couple(?: of)?|"
+    r"couple(?: of)?|a few|few|several|some)"
+)
 _UNIT = r"(?P<unit>day|week|weekend|month|year|hour|minute)s?"
 
 _FULL_DATES = tuple(
@@ -257,7 +263,8 @@ _RULES: tuple[Rule, ...] = (
     _rule(r"\bthe other day\b", _other_day),
 )
 _TRIGGER = re.compile(
-    r"\d|day|morrow|week|month|year|night|morning|afternoon|evening|tonight|now|spring|summer|fall|autumn|winter|ago|back|earlier|"
+    r"\d|day|morrow|week|month|year|night|morning|afternoon|evening|tonight|now|spring|summer|fall|"
+    r"autumn|winter|ago|back|earlier|"
     r"Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec|Mon|Tue|Wed|Thu|Fri|Sat|Sun|mon|tue|wed|thu|fri"
 )
 
@@ -291,8 +298,10 @@ def time_expressions(text: str, anchor: date | None) -> tuple[TimeExpression, ..
 
 
 _DURATION = re.compile(
-    rf"\b(?:(?:for |about |around |almost |nearly |over |under |more than |less than |at least |only |the past |the last )*)"
-    rf"(?:{_COUNT}|half an?|\d+(?:\.\d+)?)(?: and a half)? (?:years?|months?|weeks?|days?|hours?|minutes?|mins?|hrs?|decades?)\b(?! ago| old)"
+    rf"\b(?:(?:for |about |around |almost |nearly |over |under |more than |less than |at least |only |"
+    rf"the past |the last )*)"
+    rf"(?:{_COUNT}|half an?|\d+(?:\.\d+)?)(?: and a half)? (?:years?|months?|weeks?|days?|hours?|"
+    rf"minutes?|mins?|hrs?|decades?)\b(?! ago| old)"
     rf"|\bsince (?:{'|'.join(MONTHS)} )?(?:19|20)\d\d\b|\bsince (?:I was|childhood|high school|college)[\w ]*",
     re.IGNORECASE,
 )

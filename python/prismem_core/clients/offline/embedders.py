@@ -23,9 +23,9 @@ _WINDOW_TOKENS = 510
 class BgeSmallEmbedder:
     """bge-small-en-v1.5, int8, 384 dimensions: the first token's state, scaled to length 1.
 
-    A text of more than 510 tokens is embedded in windows of 510; its row is the mean of theirs, scaled to length 1. A text
-    without tokens has a zero row. Each text is run alone: dynamic quantisation makes a row depend on the others of its batch.
-    Raises RoleError where the extra `offline` is not installed or its files are not the pinned ones.
+    A text of more than 510 tokens is embedded in windows of 510; its row is the mean of theirs, scaled to length 1. A
+    text without tokens has a zero row. Each text is run alone: dynamic quantisation makes a row depend on the others
+    of its batch. Raises RoleError where the extra `offline` is not installed or its files are not the pinned ones.
     """
 
     dimension = 384
@@ -65,8 +65,8 @@ def _bge_row(model: Loaded, text: str) -> Row:
 class HashingEmbedder:
     """Signed feature hashing of stems and of the character 3- and 4-grams of words, 1,024 dimensions.
 
-    Weights grow with the logarithm of the count; a stem weighs as much as all its grams together. Stop words count only in a
-    text that has no other words. A text without letters or digits has a zero row.
+    Weights grow with the logarithm of the count; a stem weighs as much as all its grams together. Stop words count
+    only in a text that has no other words. A text without letters or digits has a zero row.
     """
 
     dimension = 1024

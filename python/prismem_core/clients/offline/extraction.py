@@ -34,8 +34,8 @@ class Passage:
 def split_segment(text: str) -> tuple[str, list[tuple[str, str]]]:
     """Header lines and (speaker, text) turns of a segment; a turn's text may span lines.
 
-    Where the first speaker is a role only roles open a turn, so that a list item with a colon inside an assistant's message
-    does not; else a line opens a turn where it begins with one to three capitalised words and a colon.
+    Where the first speaker is a role only roles open a turn, so that a list item with a colon inside an assistant's
+    message does not; else a line opens a turn where it begins with one to three capitalised words and a colon.
     """
     header: list[str] = []
     turns: list[tuple[str, str]] = []
@@ -57,7 +57,8 @@ def split_segment(text: str) -> tuple[str, list[tuple[str, str]]]:
 
 
 def cut_passages(text: str, limit: int) -> list[str]:
-    """`text` in passages of about `limit` characters, cut at blank lines, line ends and sentence ends; white space is folded.
+    """`text` in passages of about `limit` characters, cut at blank lines, line ends and sentence ends; white space is
+    folded.
 
     A sentence longer than the limit stays whole. A code fence keeps its words but may be cut at line ends.
     """
@@ -127,13 +128,16 @@ def passages_of(instruction: str, segment: str) -> list[Passage]:
 
 
 _PREFERENCE = re.compile(
-    r"\b(?:I(?:'d| would)? (?:really |always |usually |generally |definitely |just |also |much )*(?:prefer|like|love|enjoy|hate|dislike|favou?r|avoid|appreciate|value)"
-    r"|I (?:don't|do not|can't stand|never) (?:really )?(?:like|enjoy|want|use|eat|drink)?|my favou?rites?|favou?rite|rather (?:than|not)|big fan of|I'm (?:into|fond of|a fan)"
+    r"\b(?:I(?:'d| would)? (?:really |always |usually |generally |definitely |just |also |"
+    r"much )*(?:prefer|like|love|enjoy|hate|dislike|favou?r|avoid|appreciate|value)"
+    r"|I (?:don't|do not|can't stand|never) (?:really )?(?:like|enjoy|want|use|eat|drink)?|"
+    r"my favou?rites?|favou?rite|rather (?:than|not)|big fan of|I'm (?:into|fond of|a fan)"
     r"|I'd rather|instead of|preference|keep(?:ing)? (?:it|things) (?:simple|short|brief|minimal|light))\b",
     re.IGNORECASE,
 )
 _INSTRUCTION = re.compile(
-    r"\b(?:always|never|make sure|from now on|in (?:the )?future|going forward|whenever|every time|when(?:ever)? I ask|please (?:always|keep|make|use|include|remember|do not|don't|avoid)"
+    r"\b(?:always|never|make sure|from now on|in (?:the )?future|going forward|whenever|every time|"
+    r"when(?:ever)? I ask|please (?:always|keep|make|use|include|remember|do not|don't|avoid)"
     r"|I want you to|I need you to|remember (?:to|that)|don't forget to)\b",
     re.IGNORECASE,
 )

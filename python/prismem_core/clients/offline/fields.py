@@ -38,7 +38,9 @@ def _padded(text: str) -> str:
 
 
 def matches(text: str, words: Sequence[str]) -> bool:
-    """Whether the text holds one of the words (or phrases) whole or in the plural; `snake_case` and `camelCase` are split."""
+    """Whether the text holds one of the words (or phrases) whole or in the plural; `snake_case` and `camelCase` are
+    split.
+    """
     padded = _padded(text)
     return any(f" {word} " in padded or f" {word}s " in padded for word in words)
 

@@ -18,17 +18,18 @@ _SPEAKER = re.compile(
 _BRACKET = re.compile(r"[\[(](?P<inside>[^\[\]()]{1,100})[\])][:,]?\s*")
 _BULLET = re.compile(r"(?:[-*•·]|\(?\d{1,3}[.)])\s+")
 _DATE_FIRST = re.compile(
-    r"(?:(?:on|date|time)[: ]+)?(?P<date>[^|:;\n]{0,24}?(?:19|20)\d\d(?:[-/][01]?\d[-/][0-3]?\d)?(?:[ T]\d\d?:\d\d(?::\d\d)?)?)\s*(?:\||:|;| - | – )\s*"
-    r"(?P<rest>.+)",
+    r"(?:(?:on|date|time)[: ]+)?"
+    r"(?P<date>[^|:;\n]{0,24}?(?:19|20)\d\d(?:[-/][01]?\d[-/][0-3]?\d)?(?:[ T]\d\d?:\d\d(?::\d\d)?)?)"
+    r"\s*(?:\||:|;| - | – )\s*(?P<rest>.+)",
     re.IGNORECASE | re.DOTALL,
 )
 _DATE_LAST = re.compile(r"\s*[\[(](?P<date>[^\[\]()]{4,40})[\])]\s*$")
 # Words that stand before a colon without naming anybody.
 LABELS = frozenset(
     """
-    note notes example examples step tip tips warning question answer summary ingredients instructions output input result
-    results description title steps goal goals total code important remember usage pros cons conclusion introduction
-    overview date time place caption image session topic topics keywords update edit
+    note notes example examples step tip tips warning question answer summary ingredients instructions output input
+    result results description title steps goal goals total code important remember usage pros cons conclusion
+    introduction overview date time place caption image session topic topics keywords update edit
     """.split()  # noqa: SIM905
 )
 
@@ -37,8 +38,9 @@ LABELS = frozenset(
 class Line:
     """One line of a retrieved text.
 
-    `body` is what was said, without date and speaker; `asked` the question of another speaker that the line right before it
-    ends with; `told` the date in brackets behind the body of a line that has a date of its own; "" without one.
+    `body` is what was said, without date and speaker; `asked` the question of another speaker that the line right
+    before it ends with; `told` the date in brackets behind the body of a line that has a date of its own; "" without
+    one.
     """
 
     index: int
@@ -99,8 +101,8 @@ def _is_time(text: str) -> bool:
 def parse_lines(text: str) -> list[Line]:
     """The lines of a retrieved text.
 
-    A line that holds nothing but a date in brackets is a heading: the lines after it that have no date take its date. A line
-    without date and speaker that follows a line with one of them is the rest of that turn.
+    A line that holds nothing but a date in brackets is a heading: the lines after it that have no date take its date.
+    A line without date and speaker that follows a line with one of them is the rest of that turn.
     """
     lines: list[Line] = []
     heading: date | None = None
@@ -153,9 +155,10 @@ _NOT_NAMES = (
     | STOP_WORDS
     | frozenset(
         """
-    i i'm i've i'll i'd ok okay yes no yeah yep yup hey hi hello wow thanks thank oh well great good nice sure absolutely definitely
-    congrats congratulations awesome cool please sorry maybe also let's it's that's there's what's here's glad sounds really
-    yesterday today tomorrow tonight later finally recently last next first maybe however anyway
+    i i'm i've i'll i'd ok okay yes no yeah yep yup hey hi hello wow thanks thank oh well great good nice sure
+    absolutely definitely congrats congratulations awesome cool please sorry maybe also let's it's that's there's
+    what's here's glad sounds really yesterday today tomorrow tonight later finally recently last next first maybe
+    however anyway
     """.split()  # noqa: SIM905
     )
 )

@@ -1,4 +1,6 @@
-"""The small models that come inside a package: where their files lie, that they are the pinned ones, how to run them."""
+"""The small models that come inside a package: where their files lie, that they are the pinned ones, how to run
+them.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +87,9 @@ class Loaded:
 
 @cache
 def load(files: ModelFiles) -> Loaded:
-    """Opens the model once a process, on one thread a call; raises RoleError where it is missing or not the pinned one."""
+    """Opens the model once a process, on one thread a call; raises RoleError where it is missing or not the pinned
+    one.
+    """
     model = _located(files.folder, "model.onnx", files.model_sha256)
     tokenizer_path = _located(files.folder, "tokenizer.json", files.tokenizer_sha256)
     import onnxruntime

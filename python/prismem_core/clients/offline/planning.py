@@ -13,20 +13,24 @@ from prismem_core.tasks.text import STOP_WORDS
 
 _WORD = re.compile(r"[A-Za-z0-9][\w'’.+#-]*\w|\w")
 _TEMPORAL = re.compile(
-    r"\b(?:when|what (?:date|day|month|year|time)|which (?:date|day|month|year)|how long|how many (?:days|weeks|months|years)|how old|order|first|before|after|"
+    r"\b(?:when|what (?:date|day|month|year|time)|which (?:date|day|month|year)|how long|"
+    r"how many (?:days|weeks|months|years)|how old|order|first|before|after|"
     r"since|until|latest|most recent|timeline|chronological)\b",
     re.IGNORECASE,
 )
 _SEVERAL = re.compile(
-    r"\b(?:list|all|several|how many|which (?:\w+ )?\w+s|what (?:\w+ ){0,2}\w+[^s\W]s|things|ways|types|kinds|different|summary|summarize|order)\b",
+    r"\b(?:list|all|several|how many|which (?:\w+ )?\w+s|what (?:\w+ ){0,2}\w+[^s\W]s|things|ways|"
+    r"types|kinds|different|summary|summarize|order)\b",
     re.IGNORECASE,
 )
 _ADVICE = re.compile(
-    r"\b(?:recommend|suggest|advice|advise|should I|could you|can you|help me|tips|ideas|how can I|how do I|best way|options|which one|prefer|what would you)\b",
+    r"\b(?:recommend|suggest|advice|advise|should I|could you|can you|help me|tips|ideas|how can I|"
+    r"how do I|best way|options|which one|prefer|what would you)\b",
     re.IGNORECASE,
 )
 _YES_NO = re.compile(
-    r"(?P<aux>do|does|did|is|are|was|were|have|has|had|can|could|will|would|should)\s+(?P<who>I|you|we|they|he|she|it|[A-Z]\w+)\s+(?P<rest>.+)",
+    r"(?P<aux>do|does|did|is|are|was|were|have|has|had|can|could|will|would|should)\s+(?P<who>I|you|"
+    r"we|they|he|she|it|[A-Z]\w+)\s+(?P<rest>.+)",
     re.IGNORECASE,
 )
 _CLAUSE = re.compile(r"[,;:]\s+|\s+(?:and|or|but|then|while|including)\s+", re.IGNORECASE)

@@ -15,7 +15,8 @@ from prismem_core.tasks.text import content_stems
 __all__ = ["Scorer", "read", "respond"]
 
 DEPTH = 6
-# How much better the best line of another speaker must be before the reader holds that the one asked about never said it.
+# How much better the best line of another speaker must be before the reader holds that the one asked about never said
+# it.
 _OTHER_SPEAKER_MARGIN = 0.5
 _ADDRESSED = 2.0
 _WEAK_LOGIT = -6.0

@@ -23,10 +23,11 @@ _NEGATED = re.compile(r"\b(?:never|not|no)\b|n't\b", re.IGNORECASE)
 def long_answer(
     question: Question, ranked: Sequence[Ranked], lines: Sequence[Line], rules: Rules, special: str = ""
 ) -> str:
-    """Up to six sentences of the best lines, most relevant first, after `special`, the short answer of the question's kind.
+    """Up to six sentences of the best lines, most relevant first, after `special`, the short answer of the question's
+    kind.
 
-    Where the rules say so, an ordering question is answered by lines in order of time, a request for advice begins with what
-    the speaker prefers, and a yes/no question whose best sentences contradict each other gets both.
+    Where the rules say so, an ordering question is answered by lines in order of time, a request for advice begins
+    with what the speaker prefers, and a yes/no question whose best sentences contradict each other gets both.
     """
     if rules.conflicts and question.kind == "yes_no" and (both := _conflict(question, ranked)):
         return both
@@ -86,4 +87,7 @@ def _conflict(question: Question, ranked: Sequence[Ranked]) -> str:
     told = next((i for i in order if not _NEGATED.search(pool[i]) and not pool[i].endswith("?")), None)
     if denied is None or told is None:
         return ""
-    return f"There is contradictory information. You said: {pool[denied]} But you also said: {pool[told]} Which is correct?"
+    return (
+        f"There is contradictory information. You said: {pool[denied]} "
+        f"But you also said: {pool[told]} Which is correct?"
+    )

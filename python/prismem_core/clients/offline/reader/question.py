@@ -18,25 +18,43 @@ _KINDS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("count", r"^how many\b|\bhow many (?!days|weeks|months|years)"),
         ("frequency", r"^how often\b|^how frequently\b"),
         ("age", r"^how old\b"),
-        ("when", r"^when\b|\bwhen (?:did|was|is|does|do|will|has|have)\b|^(?:on |in |by |around |since )?(?:what|which) (?:\w+ )?(?:date|day|month|year|time|week|weekend)\b"),
+        (
+            "when",
+            (
+                r"^when\b|\bwhen (?:did|was|is|does|do|will|has|have)\b|^(?:on |in |by |around |"
+                r"since )?(?:what|which) (?:\w+ )?(?:date|day|month|year|time|week|weekend)\b"
+            ),
+        ),
         ("who", r"^(?:with |from |to |for |by )?who(?:m|se)?\b"),
-        ("where", r"^(?:from |to )?where\b|^(?:in |at |to |from )?(?:what|which) (?:country|city|state|town|place|park|location|restaurant|store)\b"),
+        (
+            "where",
+            (
+                r"^(?:from |to )?where\b|^(?:in |at |to |from )?(?:what|which) (?:country|city|state|town|"
+                r"place|park|location|restaurant|store)\b"
+            ),
+        ),
         ("why", r"^why\b|^what (?:is|was|were) (?:the |\w+'s )?(?:reason|motivation)|^for what reason"),
         ("yes_no", r"^(?:do|does|did|is|are|was|were|has|have|had|can|could|will|would|should)\b"),
-        ("list", r"^(?:in |at |to |from |for )?(?:what|which) (?:all )?(?:(?:kinds?|types?|sorts?) of )?(?:[\w'+-]+ ){0,2}?(?!(?:is|was|does|has|class|business|process|status|focus|progress|address|news|series|fitness|happiness|success|stress|less|this|his)\b)[\w'+-]+[^s\Ws']s\b"),
+        (
+            "list",
+            (
+                r"^(?:in |at |to |from |for )?(?:what|which) (?:all )?(?:(?:kinds?|types?|"
+                r"sorts?) of )?(?:[\w'+-]+ ){0,2}?(?!(?:is|was|does|has|class|business|process|status|"
+                r"focus|progress|address|news|series|fitness|happiness|success|stress|less|this|"
+                r"his)\b)[\w'+-]+[^s\Ws']s\b"
+            ),
+        ),
         ("how", r"^how\b"),
     )
-)  # fmt: skip
-_SINGULAR_THING = re.compile(r"^what (?:is|was)\b", re.IGNORECASE)
-_PREVIOUS_ORDER = re.compile(r"\bfirst\b.*\bor\b|\bbefore or after\b", re.IGNORECASE)
+)
 
 
 @dataclass(frozen=True)
 class Question:
     """A question.
 
-    `neutral` is its text without the persons asked about, `stems` its content stems without them, `periods` the days, months
-    and years it names.
+    `neutral` is its text without the persons asked about, `stems` its content stems without them, `periods` the days,
+    months and years it names.
     """
 
     text: str
@@ -48,8 +66,7 @@ class Question:
 
 
 def kind_of(question: str) -> str:
-    """`when`, `duration`, `ago`, `count`, `frequency`, `age`, `who`, `where`, `why`, `yes_no`, `list`, `order`, `how` or
-    `what`."""
+    """The kind of answer asked for, such as `when`, `count`, `who` or `list`; `what` where nothing else is told."""
     text = question.strip()
     for kind, pattern in _KINDS:
         if pattern.search(text):

@@ -118,7 +118,9 @@ def rank(question: Question, lines: Sequence[Line], scorer: Scorer | None, depth
         return [Ranked(lines[i], relevance[i] + bonus[i], relevance[i]) for i in order]
     head, tail = order[:depth], order[depth:]
     scores = scorer.score(question.neutral, [in_context(lines[i]) for i in head])
-    logits = {i: score + _PERIOD_SCORED * timely[i] - _ASKS_SCORED * asks[i] for i, score in zip(head, scores, strict=True)}
+    logits = {
+        i: score + _PERIOD_SCORED * timely[i] - _ASKS_SCORED * asks[i] for i, score in zip(head, scores, strict=True)
+    }
     found = [
         Ranked(lines[i], logits[i] + (_SPEAKER_SCORED if is_about(lines[i], question) else 0.0), logits[i])
         for i in head

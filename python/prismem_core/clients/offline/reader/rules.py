@@ -6,7 +6,9 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-_QUOTED = re.compile(r"[\"“']((?:[^\"”']*\b)?(?:no information available|not mentioned)\b[^\"”']*)[\"”']", re.IGNORECASE)
+_QUOTED = re.compile(
+    r"[\"“']((?:[^\"”']*\b)?(?:no information available|not mentioned)\b[^\"”']*)[\"”']", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True)

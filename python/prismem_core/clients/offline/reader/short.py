@@ -52,7 +52,9 @@ def words_of(
 
 
 def special_answer(question: Question, ranked: Sequence[Ranked], rules: Rules, scored: bool) -> str:
-    """A time, a span, a number, a rate or a yes or no, for questions that ask for one; "" for others or where none is told."""
+    """A time, a span, a number, a rate or a yes or no, for questions that ask for one; "" for others or where none
+    is told.
+    """
     match question.kind:
         case "when" if rules.dates:
             return times.when(question, ranked, 2.0 if scored else 0.5)

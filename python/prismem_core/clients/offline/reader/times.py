@@ -14,15 +14,18 @@ from prismem_core.tasks.text import content_stems
 _NUMBER = r"(?:\d[\d,.]*|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|a dozen|a couple|several)"
 _COUNTED = re.compile(rf"\b({_NUMBER})\b((?:\W+\w+){{1,4}})", re.IGNORECASE)
 _RATE = re.compile(
-    r"\b(?:(?:at least |about |usually |only |around )*(?:once|twice|(?:\d+|two|three|four|five|six|a few|few|several|a couple of|couple) times|once or twice)"
-    r"(?: (?:a|an|per|each|every) \w+)?|every (?:other )?\w+|daily|weekly|monthly|yearly|(?:most|all) (?:days|weekends|weeks))\b",
+    r"\b(?:(?:at least |about |usually |only |around )*(?:once|twice|(?:\d+|two|three|four|five|six|"
+    r"a few|few|several|a couple of|couple) times|once or twice)"
+    r"(?: (?:a|an|per|each|every) \w+)?|every (?:other )?\w+|daily|weekly|monthly|yearly|(?:most|"
+    r"all) (?:days|weekends|weeks))\b",
     re.IGNORECASE,
 )
 _AGE = re.compile(r"\b(\d{1,3})(?:[- ](?:years?|yrs?)(?:[- ]old)?)?\b", re.IGNORECASE)
 
 
 def when(question: Question, ranked: Sequence[Ranked], margin: float) -> str:
-    """The time the best line points to: of its sentences the one nearest to the question that tells a time, else its date.
+    """The time the best line points to: of its sentences the one nearest to the question that tells a time, else its
+    date.
 
     A line with a time expression within `margin` below the best line goes before a best line that tells none.
     """
@@ -41,7 +44,13 @@ def when(question: Question, ranked: Sequence[Ranked], margin: float) -> str:
     dated = next((r for r in close if r.line.day is not None), None)
     if dated is None or dated.line.day is None:
         return ""
-    return str(dated.line.day.year) if wants_year else month_year(dated.line.day) if wants_month else long_date(dated.line.day)
+    return (
+        str(dated.line.day.year)
+        if wants_year
+        else month_year(dated.line.day)
+        if wants_month
+        else long_date(dated.line.day)
+    )
 
 
 def _fitted(phrase: str, wants_year: bool, wants_month: bool) -> str:
@@ -68,7 +77,9 @@ def duration(question: Question, ranked: Sequence[Ranked], ago: bool) -> str:
 
 
 def count(question: Question, ranked: Sequence[Ranked]) -> str:
-    """The number that stands before a word of the question in the best lines, else the first number of the best line."""
+    """The number that stands before a word of the question in the best lines, else the first number of the best
+    line.
+    """
     asked = re.search(r"how many ((?:\w+\W+){1,3})", question.text, re.IGNORECASE)
     stems = set(content_stems(asked[1])) if asked else set(question.stems)
     for found in ranked[:4]:

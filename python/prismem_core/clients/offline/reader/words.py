@@ -1,8 +1,8 @@
 """A short answer: the words of a line that are likely to be the answer's.
 
-Every word of the line gets a probability from a dozen general features (is it a function word, does it follow the words that
-the question shares with the sentence, is it capitalised, a number, part of a caption, ...). The answer is the set of words with
-the highest expected F1, in the order of the text.
+Every word of the line gets a probability from a dozen general features (is it a function word, does it follow the
+words that the question shares with the sentence, is it capitalised, a number, part of a caption, ...). The answer is
+the set of words with the highest expected F1, in the order of the text.
 """
 
 from __future__ import annotations
@@ -23,13 +23,35 @@ _CONTRACTION = re.compile(r"[a-z]+(?:n't|'(?:m|ve|ll|d|s|re))")
 _NUMBER = re.compile(r"\d+|one|two|three|four|five|six|seven|eight|nine|ten")
 _FILLERS = frozenset(
     """
-    yeah yes yep yup no nope wow hey hi hello thanks thank oh well great awesome cool nice really so sure absolutely definitely
-    totally glad congrats lol haha btw just also pretty lot actually always even still got get getting good amazing one like
-    things thing know think make made feel going want
+    yeah yes yep yup no nope wow hey hi hello thanks thank oh well great awesome cool nice really so sure absolutely
+    definitely totally glad congrats lol haha btw just also pretty lot actually always even still got get getting good
+    amazing one like things thing know think make made feel going want
     """.split()  # noqa: SIM905
 )
 _PRONOUNS = frozenset(
-    "i me my mine we us our he she him her they them their it its you your yours myself ourselves".split()
+    [
+        "i",
+        "me",
+        "my",
+        "mine",
+        "we",
+        "us",
+        "our",
+        "he",
+        "she",
+        "him",
+        "her",
+        "they",
+        "them",
+        "their",
+        "it",
+        "its",
+        "you",
+        "your",
+        "yours",
+        "myself",
+        "ourselves",
+    ]
 )
 _PREPOSITIONS = frozenset(("of", "in", "to", "for", "with", "at", "on", "from", "about", "by"))
 _REASONS = frozenset(("because", "since", "so", "to", "for", "'cause"))
@@ -86,15 +108,17 @@ def _split(text: str) -> tuple[tuple[str, int, str, bool], ...]:
     found = []
     for match in _WORD.finditer(text):
         lower = match[0].lower().replace("’", "'")
-        function = lower in STOP_WORDS or _CONTRACTION.fullmatch(lower) is not None and lower.split("'")[0] in _SUBJECTS
+        function = lower in STOP_WORDS or (
+            _CONTRACTION.fullmatch(lower) is not None and lower.split("'")[0] in _SUBJECTS
+        )
         found.append((match[0], match.start(), stem(lower.removesuffix("'s")), function))
     return tuple(found)
 
 
 _SUBJECTS = frozenset(
     """
-    i we you they he she it that there here what who let don didn doesn can couldn won wouldn isn wasn aren haven hasn ain
-    didn't don doesn weren shouldn
+    i we you they he she it that there here what who let don didn doesn can couldn won wouldn isn wasn aren haven hasn
+    ain didn't don doesn weren shouldn
     """.split()  # noqa: SIM905
 )
 
