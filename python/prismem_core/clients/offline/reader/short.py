@@ -30,7 +30,7 @@ def rarity_among(lines: Sequence[Line]) -> Callable[[str], float]:
 
 def sentences_of(question: Question, line: Line, scorer: Scorer | None) -> list[Sentence]:
     """The sentences of a line with their ranks, best first."""
-    parts = sentences(line.body)
+    parts = [s for s in sentences(line.body) if not s.endswith("?")] or list(sentences(line.body))
     if scorer is not None and len(parts) > 1:
         scores = scorer.score(question.neutral, [f"{line.asked} {part}" if line.asked else part for part in parts])
     else:
