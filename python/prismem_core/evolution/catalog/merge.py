@@ -1,4 +1,4 @@
-"""Stage III of the catalogue designer: the edits that specialists owe their gains to, and unions of them on the base."""
+"""Stage III of the catalogue designer: edits that specialists owe their gains to, and unions of them on the base."""
 
 from __future__ import annotations
 
