@@ -112,6 +112,12 @@ def test_long_turns_become_passages_that_hold_every_word() -> None:
         assert " ".join(u.removeprefix("Ana: ") for u in found).split() == (sentence * 12).split()
 
 
+def test_a_text_little_longer_than_a_passage_stays_whole() -> None:
+    sentence = "The kettle boils slowly. "
+    assert cut_passages(sentence * 6, 100) == [(sentence * 6).strip()]
+    assert len(cut_passages(sentence * 7, 100)) == 2
+
+
 def test_a_sentence_longer_than_a_passage_stays_whole() -> None:
     assert cut_passages("word " * 200, 100) == [" ".join(["word"] * 200)]
     assert cut_passages("   ", 100) == []

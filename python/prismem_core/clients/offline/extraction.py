@@ -57,12 +57,11 @@ def split_segment(text: str) -> tuple[str, list[tuple[str, str]]]:
 
 
 def cut_passages(text: str, limit: int) -> list[str]:
-    """`text` in passages of about `limit` characters, cut at blank lines, line ends and sentence ends; white space is
-    folded.
+    """`text` in passages of at most `limit` characters, cut at line and sentence ends; white space is folded.
 
-    A sentence longer than the limit stays whole. A code fence keeps its words but may be cut at line ends.
+    A text of up to one and a half times the limit is not worth cutting and stays whole, as does a longer sentence.
     """
-    if len(text) <= limit:
+    if 2 * len(text) <= 3 * limit:
         return [folded] if (folded := " ".join(text.split())) else []
     pieces = [piece for line in text.split("\n") if line.strip() for piece in sentences(line)]
     passages: list[str] = []
