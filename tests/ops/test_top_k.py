@@ -125,6 +125,22 @@ def test_a_row_that_is_not_finite_is_named() -> None:
 
 
 @pytest.mark.usefixtures("backend")
+@pytest.mark.parametrize(("groups", "named"), [([0, 1, 1], 20), ([1, 0, 0], 150)])
+def test_of_several_bad_rows_the_first_query_names_its_own(groups: list[int], named: int) -> None:
+    queries, keys = np.ones((3, 4), np.float32), np.ones((200, 4), np.float32)
+    keys[[20, 150, 160]] = np.nan
+    segments = ops.Segments([0, 100, 200], groups)
+    calls = (
+        lambda: ops.top_k(queries, keys, 2, segments=segments),
+        lambda: ops.mmr_select(queries, keys, 2, relevance_weight=0.5, segments=segments),
+        lambda: ops.segment_max_similarity(queries, keys, segments),
+    )
+    for call in calls:
+        with pytest.raises(ArgumentError, match=f": row {named} holds NaN"):
+            call()
+
+
+@pytest.mark.usefixtures("backend")
 def test_a_product_beyond_float32_is_told_apart() -> None:
     big = np.full((1, 2), 3e38, np.float32)
     with pytest.raises(ArgumentError, match="too large for float32"):
