@@ -9,6 +9,7 @@ import pytest
 from prismem_core.evaluation.judge import LexicalJudge
 from prismem_core.evaluation.metrics import (
     bleu1,
+    evidence_recall,
     f1_multi,
     f1_multi_symmetric,
     f1_set,
@@ -100,3 +101,9 @@ def test_coverage_cuts_the_reply_and_drops_boilerplate() -> None:
 
 def test_boilerplate_is_part_of_the_identity() -> None:
     assert LexicalJudge().identity != LexicalJudge(frozenset({"x"})).identity
+
+
+def test_evidence_recall_wants_whole_snippets_in_normal_form() -> None:
+    assert evidence_recall(["A  Red\nKayak", "a red kayak", "tea"], "Ana: a red KAYAK today") == 0.5
+    assert evidence_recall(["a red kayak"], "a red") == 0.0
+    assert evidence_recall(["  "], "a red") is None

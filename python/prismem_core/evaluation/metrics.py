@@ -6,10 +6,10 @@ import math
 import re
 import string
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
-from prismem_core.tasks.text import content_stems, normal_form, stem
+from prismem_core.tasks.text import content_stems, distinct_evidence, normal_form, stem
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(?:a|an|the|and)\b")
@@ -116,3 +116,14 @@ def rubric_coverage(
     stems = [set(content_stems(n)) for n in kept]
     wanted = [s - asked for s in stems if s - asked] or [s for s in stems if s]
     return math.fsum(len(w & said) / len(w) for w in wanted) / len(wanted) if wanted else 0.0
+
+
+def evidence_recall(evidence: Iterable[str], retrieved: str) -> float | None:
+    """Share of the distinct snippets whose normal form occurs in that of the retrieved text; None without any (spec
+    13).
+    """
+    snippets = distinct_evidence(evidence)
+    if not snippets:
+        return None
+    text = normal_form(retrieved)
+    return sum(normal_form(snippet) in text for snippet in snippets) / len(snippets)
