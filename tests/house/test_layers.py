@@ -23,6 +23,7 @@ ROWS: tuple[frozenset[str], ...] = (
     frozenset({"integrations", "clients"}),
     frozenset({"jobs"}),
     frozenset({"cli"}),
+    frozenset({"__main__"}),
 )
 RANK = {room: row for row, rooms in enumerate(ROWS) for room in rooms}
 OPTIONAL = {"onnxruntime", "tokenizers", "torch", "triton", "cupy", "vllm", "ml_dtypes", "nltk", "openai", "ray"}
@@ -50,7 +51,8 @@ def imported_rooms(tree: ast.AST, path: Path) -> list[tuple[int, str]]:
             names = [f"{base}.{alias.name}" for alias in node.names] if base == "prismem_core" else [base]
         else:
             continue
-        found += [(node.lineno, name.split(".")[1]) for name in names if name.startswith("prismem_core.")]
+        rooms = [name.split(".")[1] for name in names if name.startswith("prismem_core.")]
+        found += [(node.lineno, room) for room in rooms if room != "__version__"]
     return found
 
 
