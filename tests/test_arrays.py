@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from prismem_core.arrays import Place, common_place, place_of, plain, readable, rows
 from prismem_core.errors import ArgumentError
 from prismem_core.ops.inputs import layouts

@@ -31,7 +31,7 @@ _HOMES = {
 }
 _MODULES = ("errors", "ops")
 
-__all__ = ["__version__", *_MODULES, *_HOMES]  # noqa: PLE0604 - names are resolved by __getattr__
+__all__ = ["__version__", *_MODULES, *_HOMES]
 
 
 def __getattr__(name: str) -> Any:

@@ -9,9 +9,9 @@ from typing import Any
 
 def canonical_json(value: Any) -> bytes:
     """The one UTF-8 spelling of a JSON value: sorted keys, no blanks, no NaN (raises ValueError)."""
-    return json.dumps(
-        value, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False
-    ).encode("utf-8", "surrogatepass")
+    return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False).encode(
+        "utf-8", "surrogatepass"
+    )
 
 
 def digest_bytes(data: bytes) -> str:

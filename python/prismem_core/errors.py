@@ -1,4 +1,4 @@
-"""Every error a user can cause, one class a kind; each message says what was wrong, what was expected and what to do."""
+"""Errors a user can cause, one class a kind; each message says what was wrong, what was expected and what to do."""
 
 from __future__ import annotations
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import prismem_core
 import pytest
+
+import prismem_core
 from prismem_core.digests import digest
 
 PRELUDE = """

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from prismem_core.cache import ExecutionCache, decode_array, decode_json, encode_array, encode_json
 from prismem_core.errors import ArgumentError, CacheError
 

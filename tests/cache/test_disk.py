@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+
 from prismem_core import _native
 from prismem_core.cache import ExecutionCache
 from prismem_core.errors import CacheError

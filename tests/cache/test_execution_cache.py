@@ -8,8 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import prismem_core.cache
 import pytest
+
+import prismem_core.cache
 from prismem_core.cache import ExecutionCache, StageCounters
 from prismem_core.errors import ArgumentError, CacheError
 

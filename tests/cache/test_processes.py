@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
 from prismem_core.cache import CacheWarning, ExecutionCache
 from prismem_core.errors import CacheError
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from prismem_core.cache import ExecutionCache
 from prismem_core.errors import CacheError
 

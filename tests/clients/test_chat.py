@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+
 from prismem_core.clients.offline.chat import OfflineChat
 from prismem_core.errors import RoleError
 from prismem_core.roles.protocols import Chat, ChatRequest

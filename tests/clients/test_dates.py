@@ -6,6 +6,7 @@ from datetime import date
 from itertools import pairwise
 
 import pytest
+
 from prismem_core.clients.offline.dates import (
     Period,
     add_months,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from prismem_core.clients.offline.extraction import cut_passages, extract, split_segment
 
 SEGMENT = "[Session 1: 1:56 pm on 8 May, 2023]\nAna: I moved to Oslo last week. I love rowing!\nBen: Did Tom help?"

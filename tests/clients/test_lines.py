@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import date
 
 import pytest
+
 from prismem_core.clients.offline.lines import closing_question, names, parse_lines, sentences
 
 DAY = date(2023, 5, 8)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from prismem_core.clients.offline import model_files
 from prismem_core.clients.offline.cross_encoder import CrossEncoder
 from prismem_core.clients.offline.embedders import BgeSmallEmbedder, HashingEmbedder

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from prismem_core.clients.offline.planning import plan
 
 QUESTION = "Has Ana ever worked in Oslo or lived in Bergen in May 2022?"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from prismem_core.clients.offline.reader import read, respond
 from prismem_core.clients.offline.reader.question import analyse, kind_of
 from prismem_core.clients.offline.reader.rules import Rules, rules_of

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from prismem_core.evaluation.judge import LexicalJudge
 from prismem_core.evaluation.metrics import (
     bleu1,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
 from prismem_core.clients.offline.reader import read
 from prismem_core.evaluation.metrics import is_abstention
 from prismem_core.evaluation.offline_score import (

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from scripted_laboratory import Recorder, ScriptedDesigner, ScriptedLaboratory, golden_tasks, source_of
+
 from prismem_core.evolution import integration
 from prismem_core.evolution.archive import IterationRecord
 from prismem_core.evolution.context import Evolution
@@ -13,7 +15,6 @@ from prismem_core.evolution.laboratory import SilentObserver
 from prismem_core.evolution.recipes import RECIPES
 from prismem_core.evolution.settings import EvolutionSettings, build_settings
 from prismem_core.runs.events import Accepted, Event, IterationFinished, Rejected, SpecialistsChanged
-from scripted_laboratory import Recorder, ScriptedDesigner, ScriptedLaboratory, golden_tasks, source_of
 
 CLOSE = 1e-9
 

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from scripted_laboratory import Recorder, ScriptedDesigner, ScriptedLaboratory, source_of, task
+
 from prismem_core.errors import ProgramError
 from prismem_core.evolution.archive import Archive
 from prismem_core.evolution.designer import Attempt, Diagnosis, ParentBrief, Revision
 from prismem_core.evolution.engine import evolve
 from prismem_core.evolution.settings import build_settings
 from prismem_core.runs.events import Accepted, CasesSelected, Evaluated, IterationFinished, ProgramAdded, Rejected
-from scripted_laboratory import Recorder, ScriptedDesigner, ScriptedLaboratory, source_of, task
 
 TRAIN = [task("t0", "temporal"), task("t1", "temporal", ["adversarial"]), task("t2", "adversarial")]
 VALID = [task("v0", "temporal"), task("v1", "adversarial")]

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from scripted_laboratory import Recorder, ScriptedDesigner, ScriptedLaboratory, source_of, task
+
 from prismem_core.evolution.archive import Archive
 from prismem_core.evolution.designer import IntegrationBrief, ParentBrief
 from prismem_core.evolution.engine import EvolutionResult, evolve
 from prismem_core.evolution.settings import build_settings
 from prismem_core.runs.events import CasesSelected, IntegrationPlanned
 from prismem_core.tasks.capability import Capability
-from scripted_laboratory import Recorder, ScriptedDesigner, ScriptedLaboratory, source_of, task
 
 F, T, A = "factual_retrieval", "temporal", "adversarial"
 TRAIN = [task("f0", F), task("f1", F), task("t0", T), task("t1", T), task("a0", A)]

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scripted_laboratory import golden_tasks
+
 from prismem_core.evolution.capability_selection import (
     arg_max_priority,
     dependency_base_rate,
@@ -19,7 +21,6 @@ from prismem_core.evolution.capability_selection import (
     urgency,
 )
 from prismem_core.tasks.capability import CAPABILITIES, Capability
-from scripted_laboratory import golden_tasks
 
 F, T, P, M, A = range(5)
 

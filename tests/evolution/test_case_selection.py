@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scripted_laboratory import golden_tasks
+
 from prismem_core.evolution.case_selection import (
     case_weights,
     combination_counts,
@@ -15,7 +17,6 @@ from prismem_core.evolution.case_selection import (
     weakest_cases,
 )
 from prismem_core.tasks.capability import CAPABILITIES
-from scripted_laboratory import golden_tasks
 
 EVERY = np.ones(4, dtype=bool)
 NONE_SELECTED = np.zeros(4, dtype=np.int64)

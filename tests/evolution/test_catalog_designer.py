@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
+
 from prismem_core.evaluation.cases import Case, EvidenceView, TaskDiagnostics
 from prismem_core.evaluation.diagnostics_table import DiagnosticsRow, DiagnosticsTable, Lengths
 from prismem_core.evolution.catalog.choice import experience, program_mark

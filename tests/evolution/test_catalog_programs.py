@@ -16,6 +16,7 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
+
 from prismem_core.evolution.catalog import features as design_types
 from prismem_core.evolution.catalog.clauses import ANSWER
 from prismem_core.evolution.catalog.detect import detect, is_own

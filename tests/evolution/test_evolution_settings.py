@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from prismem_core.errors import SettingsError
 from prismem_core.evolution.settings import EvolutionSettings, build_settings, load_settings
 

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from scripted_laboratory import golden_tasks
+
 from prismem_core.evolution import gates
 from prismem_core.tasks.capability import CAPABILITIES
 from prismem_core.tasks.task import Task
-from scripted_laboratory import golden_tasks
 
 
 def by_capability(tasks: Sequence[Task]) -> dict[str, list[str]]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from scripted_laboratory import Recorder, ScriptedDesigner, ScriptedLaboratory, source_of, task
+
 from prismem_core.evolution.engine import EvolutionResult, evolve
 from prismem_core.evolution.recipes import HOLISTIC, PRISMEM, RECIPES
 from prismem_core.evolution.settings import EvolutionSettings, build_settings
 from prismem_core.runs.events import CapabilitySelected, CasesSelected, IterationFinished, Rejected
-from scripted_laboratory import Recorder, ScriptedDesigner, ScriptedLaboratory, source_of, task
 
 TRAIN = [task("f0", "factual_retrieval"), task("t0", "temporal"), task("t1", "temporal"), task("a0", "adversarial")]
 VALID = [task("v0", "temporal")]

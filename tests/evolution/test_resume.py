@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scripted_laboratory import Recorder, ScriptedDesigner, ScriptedLaboratory, source_of, task
+
 from prismem_core.digests import digest
 from prismem_core.errors import RoleError, RunError
 from prismem_core.evolution.engine import EvolutionResult, evolve
@@ -19,7 +21,6 @@ from prismem_core.evolution.settings import EvolutionSettings, build_settings
 from prismem_core.runs.events import EVENTS, Event, RunFinished
 from prismem_core.runs.run import Manifest, Run, read_run
 from prismem_core.tasks.capability import CAPABILITIES
-from scripted_laboratory import Recorder, ScriptedDesigner, ScriptedLaboratory, source_of, task
 
 SETTINGS = build_settings({"T1": 2, "T2": 4, "T3": 2, "repair_attempts": 1, "K": 2})
 MANIFEST = Manifest("0.1.0", SETTINGS.model_dump(), {"digest": "d" * 64}, {"chat": "scripted"})

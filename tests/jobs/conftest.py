@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+
 from prismem_core.evolution.laboratory import SilentObserver
 from prismem_core.evolution.settings import build_settings
 from prismem_core.jobs.evolution_job import EvolutionJob, start_source

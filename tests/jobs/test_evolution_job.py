@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from prismem_core.errors import RunError
 from prismem_core.evolution.laboratory import SilentObserver
 from prismem_core.jobs.evolution_job import EvolutionJob, resume_run, start_run

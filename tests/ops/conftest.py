@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from prismem_core import ops
 
 BACKENDS = ("reference", "cpu/portable", "cpu/avx2")

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from prismem_core import ops
 from prismem_core.ops.registry import IMPLEMENTATIONS
 

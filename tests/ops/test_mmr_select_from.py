@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from prismem_core import ops
 from prismem_core.errors import ArgumentError
-
 from tests.ops.conftest import numbers
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from prismem_core import _native, ops
 from prismem_core.arrays import Place
 from prismem_core.errors import ArgumentError, NoImplementation, SettingsError

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from prismem_core import ops
 from prismem_core.errors import ArgumentError
 

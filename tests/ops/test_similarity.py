@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from prismem_core import ops
 from prismem_core.errors import ArgumentError
 from prismem_core.ops.inputs import bfloat16_bits, layouts, special_rows, unit_rows

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from prismem_core import ops
 from prismem_core.errors import ArgumentError
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import pytest
+
 from prismem_core.cache import ExecutionCache
 from prismem_core.clients.offline.chat import OfflineChat
 from prismem_core.clients.offline.embedders import HashingEmbedder

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+
 from prismem_core.pipeline.pipeline import PipelineResult
 from prismem_core.program.program import Program
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from prismem_core.errors import ProgramError
 from prismem_core.pipeline.segment import segment
 from prismem_core.tasks.history import History, Session, Turn

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from prismem_core.program.components import code_digest
 
 INDEX = ["Memory.__init__", "Memory.index"]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from prismem_core.errors import ProgramError
 from prismem_core.program.components import (
     STAGES,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from prismem_core.program.sandbox import Sandbox
 from prismem_core.program.validation import gate, validate
 

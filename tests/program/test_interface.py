@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import prismem_core
 import pytest
+
+import prismem_core
 from prismem_core.program.interface import (
     FieldSpec,
     ProgramInterface,

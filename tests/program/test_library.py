@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+
 from prismem_core.errors import ArgumentError
 from prismem_core.program import library
 from prismem_core.program.components import code_digest

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from prismem_core.errors import ArgumentError, PatchError
 from prismem_core.program.patch import apply_patch, make_patch
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from prismem_core.program.interface import FieldSpec
 from prismem_core.program.schema import check_json, check_value
 

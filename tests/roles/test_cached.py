@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from prismem_core.cache import ExecutionCache
 from prismem_core.errors import RoleError
 from prismem_core.roles.cached import CachedChat, CachedEmbedder

@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from prismem_core.errors import RunError
 from prismem_core.runs.events import (
     EVENTS,

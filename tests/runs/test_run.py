@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from prismem_core.errors import RunError
 from prismem_core.runs.events import Evaluated, IterationFinished, ProgramAdded, RunFinished, RunStarted
 from prismem_core.runs.run import Manifest, Run, read_run

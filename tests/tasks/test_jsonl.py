@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from prismem_core.errors import DataError
 from prismem_core.tasks.capability import Capability
 from prismem_core.tasks.datasets import load, write_jsonl

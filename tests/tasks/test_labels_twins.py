@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+
 from prismem_core.tasks.capability import Capability
 from prismem_core.tasks.datasets import annotate, load, secondary_labels
 from prismem_core.tasks.datasets.twins import with_twins

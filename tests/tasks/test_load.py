@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from prismem_core.digests import digest_bytes
 from prismem_core.errors import DataError
 from prismem_core.tasks.datasets import load, summary

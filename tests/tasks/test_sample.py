@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+
 from prismem_core.errors import DataError
 from prismem_core.tasks.capability import CAPABILITIES, Capability
 from prismem_core.tasks.datasets import load

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from prismem_core.errors import DataError
 from prismem_core.tasks.datasets import load, read_split
 from prismem_core.tasks.datasets.splits import LOCOMO_SPLIT, default_split, generic_split

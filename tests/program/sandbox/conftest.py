@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+
 from prismem_core.program.sandbox import Limits, Sandbox
 
 _PROGRAM = """\

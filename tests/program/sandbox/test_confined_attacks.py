@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+
 from prismem_core.errors import CandidateError
 from prismem_core.program.sandbox import Limits, Sandbox
 

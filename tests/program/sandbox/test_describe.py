@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+
 from prismem_core.errors import ProgramError
 from prismem_core.program.interface import ProgramInterface
 from prismem_core.program.sandbox import Sandbox

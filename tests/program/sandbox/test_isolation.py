@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from prismem_core.errors import ArgumentError, CandidateError, RoleError, SandboxError
 from prismem_core.program.sandbox import InvalidResult, Sandbox, frames
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from prismem_core.errors import CandidateError, SandboxError
 from prismem_core.program.sandbox import Sandbox
 

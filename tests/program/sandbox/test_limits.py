@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from prismem_core.errors import CandidateError, LimitError
 from prismem_core.program.sandbox import Limits, Sandbox
 
