@@ -156,7 +156,7 @@ def start_source(name: str | None) -> str:
     """The source of a start: a library program by name, or a file; the seed where none is named."""
     if name is None:
         return library.source("seed")
-    if name in library.names():
+    if name.replace("-", "_") in library.names():
         return library.source(name)
     path = Path(name)
     try:
