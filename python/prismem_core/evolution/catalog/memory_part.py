@@ -63,19 +63,19 @@ def spread(scores: np.ndarray, sessions: list[int]) -> np.ndarray:
 WITH_NEIGHBOURS = {
     "first": '''\
 def with_neighbours(ranking: list[int], total: int) -> list[int]:
-    """The ranking with the units before and after each of the first hits drawn up beside it."""
+    """The ranking with the units before and after each of the first hits around it, as they were said."""
     order: dict[int, None] = {}
     for rank, position in enumerate(ranking):
-        around = (position, position - 1, position + 1) if rank < NEIGHBOURS_OF_FIRST else (position,)
+        around = (position - 1, position, position + 1) if rank < NEIGHBOURS_OF_FIRST else (position,)
         order.update((near, None) for near in around if 0 <= near < total)
     return list(order)
 ''',
     "all": '''\
 def with_neighbours(ranking: list[int], total: int) -> list[int]:
-    """The ranking with the units before and after every hit drawn up beside it."""
+    """The ranking with the units before and after every hit around it, as they were said."""
     order: dict[int, None] = {}
     for position in ranking:
-        order.update((near, None) for near in (position, position - 1, position + 1) if 0 <= near < total)
+        order.update((near, None) for near in (position - 1, position, position + 1) if 0 <= near < total)
     return list(order)
 ''',
 }
