@@ -288,7 +288,7 @@ LINEAGE = [
     record("two-rankings", LOW, program_id="n01", valid=0.40),
     record("date-lines", LOW, program_id="n05", parent_id="n01", valid=0.45),
     record("list-answers", {**LOW, M: 0.45}, program_id="n06", parent_id="n05", valid=0.47),
-    record("decline-unsupported", {**LOW, A: 0.5, T: 0.2}, program_id="n07", parent_id="n05", valid=0.42),
+    record("decline-unsupported", {**LOW, A: 0.5, T: 0.37}, program_id="n07", parent_id="n05", valid=0.42),
     record("recency", {**LOW, T: 0.42}, program_id="n08", parent_id="n01", valid=0.41),
 ]
 SPECIALISTS = {
@@ -330,6 +330,17 @@ def test_integration_of_nothing_is_declined() -> None:
     plan = designer.plan_integration(of)
     assert "nothing to bring in" in plan.text
     assert designer.integrate(of, plan, []) is None
+
+
+def test_integration_leaves_out_what_cost_a_capability_too_much() -> None:
+    dear = record("anonymous-lines", {**LOW, A: 0.0, T: 0.5}, program_id="n09", parent_id="n05", valid=0.35)
+    lists = SPECIALISTS[M]
+    of = integration([*LINEAGE, dear], {M: lists, T: ("n09", DATED.having({"anonymous": True}))})
+    designer = CatalogDesigner()
+    plan = designer.plan_integration(of)
+    assert plan.details["edits"] == ["list-answers", "anonymous-lines"]
+    revision = designer.integrate(of, plan, [])
+    assert revision is not None and revision.details["edits"] == ["list-answers"]
 
 
 def test_rounds_that_remain_try_what_helped_elsewhere() -> None:

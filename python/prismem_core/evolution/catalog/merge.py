@@ -12,6 +12,8 @@ from prismem_core.evolution.catalog.edits import BY_NAME
 from prismem_core.evolution.designer import Attempt, IntegrationBrief, RevisionRecord
 from prismem_core.tasks.capability import Capability
 
+DEAREST = 0.1  # relative loss of a capability beyond which an integration is refused (the default theta)
+
 
 @dataclass(frozen=True)
 class Contribution:
@@ -77,6 +79,10 @@ def _contribution(
     return Contribution(edit.name, capability, gain, change, on)
 
 
+def _too_dear(item: Contribution, accuracy: Mapping[Capability, float]) -> bool:
+    return any(-change > DEAREST * accuracy.get(c, 0.0) for c, change in item.on.items())
+
+
 def _by_valid(item: Contribution) -> float:
     return -round(item.valid or 0.0, 9)
 
@@ -119,17 +125,19 @@ def selection(
 ) -> tuple[list[str], str] | None:
     """The edits of the next round and the program they make; None when no new program is left to try.
 
-    The first round takes all contributions, each rejection narrows them. Then come single contributions, the one of the
-    largest overall change first, then what raised the overall score elsewhere, all together and one by one.
+    The first round takes all contributions but those that cost a capability more than an integration may (all, where
+    none is left), each rejection narrows them. Then come single contributions, the one of the largest overall change
+    first, then what raised the overall score elsewhere, all together and one by one; what is known to have lowered the
+    overall score is not tried alone.
     """
     seen = {brief.source} | {attempt.source for attempt in attempts if attempt.source is not None}
-    chosen = list(found)
+    chosen = [item for item in found if not _too_dear(item, brief.accuracy)] or list(found)
     for attempt in attempts:
         chosen = narrowed(chosen, attempt, brief.accuracy)
     rounds = [chosen]
     while rounds[-1]:
         rounds.append(sorted(rounds[-1], key=_by_valid)[:-1])
-    rounds += [[item] for item in sorted(found, key=_by_valid)]
+    rounds += [[item] for item in sorted(found, key=_by_valid) if item.valid is None or item.valid > 0.0]
     spare = spare_contributions(brief, found)
     rounds += [spare, *([item] for item in spare)]
     order = [*found, *spare]
