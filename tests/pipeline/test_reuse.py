@@ -17,8 +17,10 @@ import numpy as np
 
 MemoryExtractionInstruction = "Extract the key information from the text into several memory units."
 QueryPlanningInstruction = "Given the following question, generate a query to retrieve relevant memory."
-AnswerInstruction = "Based on the retrieved memory and the original question, provide a short answer without
-explanation." TOP = 3
+AnswerInstruction = (
+    "Based on the retrieved memory and the original question, provide a short answer without explanation."
+)
+TOP = 3
 
 
 @dataclass
