@@ -83,7 +83,11 @@ def _task_ids(dataset: Dataset, parts: Mapping[str, Sequence[str]] | None, part:
 
 
 def evaluation_tables(result: Mapping[str, Any]) -> list[Table]:
-    """The tables that `prismem evaluate` prints."""
+    """The tables that `prismem evaluate` prints.
+
+    `overall` is the mean of the capabilities before it, `official` the official metric over all questions, then its
+    mean over capabilities and over answerable questions.
+    """
     programs: Mapping[str, Any] = result["programs"]
     present = [c for c in CAPABILITIES if any(str(c) in p["capabilities"] for p in programs.values())]
     rows = []
@@ -103,11 +107,11 @@ def evaluation_tables(result: Mapping[str, Any]) -> list[Table]:
         )
     columns = (
         "program",
-        *(str(c) for c in present),
+        *(c.letter for c in present),
         "overall",
-        "official (questions)",
-        "official (capabilities)",
-        "official (answerable)",
+        "official",
+        "by capability",
+        "answerable",
         "recall",
         "characters",
     )

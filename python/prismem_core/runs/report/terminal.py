@@ -18,9 +18,7 @@ def draw(table: Table) -> RichTable:
     for position, column in enumerate(table.columns):
         text = position == 0 or column in _TEXT
         last = column == "change"
-        drawn.add_column(
-            column, justify="left" if text else "right", no_wrap=not last and position > 0, ratio=1 if last else None
-        )
+        drawn.add_column(column, justify="left" if text else "right", no_wrap=not last, ratio=1 if last else None)
     for row in table.rows:
         # Text, not markup: summaries and names are data and may hold brackets.
         drawn.add_row(*(Text(cell) for cell in row))
