@@ -85,4 +85,9 @@ class _Interrupts:
 
 def _fail(message: str, code: int) -> NoReturn:
     print(f"prismem: {' '.join(message.split())}", file=sys.stderr)
+    if code == _INTERRUPTED_CODE:
+        # All is closed by now; leaving at once keeps a second Ctrl-C from ending the interpreter with a traceback.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
     sys.exit(code)
