@@ -95,7 +95,7 @@ def evaluation_tables(result: Mapping[str, Any]) -> list[Table]:
         by_capability = [number(summary["capabilities"][str(c)]["score"]) for c in present]
         rows.append(
             (
-                name,
+                Path(name).name,
                 *by_capability,
                 number(summary["overall"]),
                 number(summary["official"]),
@@ -110,16 +110,16 @@ def evaluation_tables(result: Mapping[str, Any]) -> list[Table]:
         *(c.letter for c in present),
         "overall",
         "official",
-        "by capability",
+        "by cap.",
         "answerable",
         "recall",
-        "characters",
+        "chars",
     )
     scores = Table(f"{result['score']} on {result['questions']} {result['part']} questions", columns, tuple(rows))
     types = list(dict.fromkeys(t for p in programs.values() for t in p["native_types"]))
     official = Table(
         "Official metric by native type",
-        ("program", *types),
-        tuple((name, *(number(p["native_types"][t]["official"]) for t in types)) for name, p in programs.items()),
+        ("type", *(Path(name).name for name in programs)),
+        tuple((t, *(number(p["native_types"][t]["official"]) for p in programs.values())) for t in types),
     )
     return [scores, official]
