@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from prismem_core.cache import ExecutionCache
+
 SCRIPT = "import sys; from prismem_core.cli.main import main; sys.argv = ['prismem', *sys.argv[1:]]; main()"
 FAST = ["--set", "embedder=hashing", "--set", "reranker=false"]
 
@@ -58,7 +60,45 @@ def test_a_directory_that_is_no_run(tmp_path: Path) -> None:
         refused(prismem(words[0], str(tmp_path), *words[1:]), "is not a run directory")
     refused(prismem("report", str(tmp_path / "nowhere")), "no run directory")
     refused(evolve("sample", tmp_path), "is not empty")
-    assert sorted(p.name for p in tmp_path.iterdir() if p.name != "run.lock") == ["notes.txt"]
+    assert [p.name for p in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_a_start_that_is_no_program_leaves_nothing_behind(tmp_path: Path) -> None:
+    start = tmp_path / "start.py"
+    for source, expected in (("def f(:\n", "syntax_error"), ("import os\n", "forbidden_import")):
+        start.write_text(source, encoding="utf-8")
+        refused(evolve("sample", tmp_path / "run", "--start", str(start)), expected)
+        assert not (tmp_path / "run").exists()
+
+
+def test_a_cache_in_use_leaves_nothing_behind(tmp_path: Path) -> None:
+    with ExecutionCache(tmp_path / "cache"):
+        refused(evolve("sample", tmp_path / "run", "--cache", str(tmp_path / "cache")), "in use")
+    assert not (tmp_path / "run").exists()
+
+
+def test_evaluate_refuses_before_it_works(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.py"
+    bad.write_text("def f(:\n", encoding="utf-8")
+    words = ["evaluate", "seed", "--data", "sample", *FAST]
+    refused(prismem(*words, str(bad)), "bad.py: SyntaxError")
+    refused(prismem(*words, "--questions", str(tmp_path / "nowhere" / "q.jsonl")), "cannot write", "q.jsonl")
+
+
+def test_a_manifest_out_of_form(tmp_path: Path) -> None:
+    head = {"format": "prismem-run", "format_version": 1, "version": "0.1.0"}
+    for rest, expected in (
+        ({"settings": [], "data": {}, "roles": {}, "extra": {}}, "'settings'"),
+        ({"settings": {}, "data": {}, "roles": {}, "extra": {}}, "does not say how to go on"),
+    ):
+        (tmp_path / "run.json").write_text(json.dumps({**head, **rest}), encoding="utf-8")
+        refused(prismem("resume", str(tmp_path)), expected)
+
+
+def test_no_command_shows_the_help_and_says_so() -> None:
+    result = prismem()
+    refused(result, "no command was given")
+    assert "evolve" in result.stdout
 
 
 @pytest.mark.parametrize(
@@ -158,7 +198,9 @@ def test_help_teaches() -> None:
     assert whole.returncode == 0
     for name in ("evolve", "resume", "evaluate", "validate", "report", "doctor"):
         assert name in whole.stdout
-    assert "--data" in prismem("evolve", "--help").stdout
+    evolution = prismem("evolve", "--help").stdout
+    for words in ("--data", "seed by default", "tables job and evolution"):
+        assert words in " ".join(evolution.replace("│", " ").split())
     unknown = prismem("evolv")
     assert unknown.returncode != 0
     assert "evolv" in unknown.stderr

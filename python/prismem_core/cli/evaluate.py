@@ -46,10 +46,15 @@ def evaluate_command(
     given = {} if workers is None else {"workers": workers}
     job, _ = load_job_settings(settings, {**job_sets, **given}, {})
     parts = None if split is None else read_split(split)
-    result = evaluate_programs(program, data, parts, part, job, cache, questions)
+    console = make_console()
+
+    def announce(text: str) -> None:
+        if not as_json:
+            console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    result = evaluate_programs(program, data, parts, part, job, cache, questions, announce)
     if as_json:
         print(json.dumps(result, ensure_ascii=False, indent=2))
         return
-    console = make_console()
     for table in evaluation_tables(result):
         console.print(draw(table))

@@ -21,9 +21,9 @@ def evolve_command(
     split: SplitFile = None,
     strategy: Annotated[str | None, typer.Option("--strategy", help="prismem or holistic.")] = None,
     start: Annotated[
-        str | None, typer.Option("--start", help="Program to start from: a file or a library name. [default: seed]")
+        str | None, typer.Option("--start", help="Program to start from: a file or a library name; seed by default.")
     ] = None,
-    seed: Annotated[int | None, typer.Option("--seed", help="Seed of every random choice. [default: 0]")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Seed of every random choice; 0 by default.")] = None,
     workers: Workers = None,
     reuse: Annotated[str | None, typer.Option("--reuse", help="content, paper or off.")] = None,
     cache: Annotated[
@@ -61,7 +61,7 @@ def evolve_command(
         start_source(start),
         None if cache is None else str(cache.absolute()),
     )
-    _follow(run, lambda observer: start_run(run, job, observer), evolution_settings)
+    _follow(run, lambda observer: start_run(run, job, observer, observer.announce), evolution_settings)
 
 
 def resume_command(

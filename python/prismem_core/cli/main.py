@@ -54,7 +54,9 @@ def main() -> NoReturn:
     except typer.Abort:
         _fail(_INTERRUPTED, _INTERRUPTED_CODE)
     except _USAGE_ERROR as error:
-        _fail(f"{error.format_message()}; see `prismem --help`", error.exit_code)  # type: ignore[attr-defined]
+        message = error.format_message()  # type: ignore[attr-defined]
+        # Without any word the help itself is what is printed, and the message is empty.
+        _fail(f"{message or 'no command was given'}; see `prismem --help`", error.exit_code)  # type: ignore[attr-defined]
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

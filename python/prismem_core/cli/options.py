@@ -22,7 +22,7 @@ SplitFile = Annotated[
     typer.Option("--split", help='JSON file {"train": [...], "valid": [...], "test": [...]} of conversation ids.'),
 ]
 SettingsFile = Annotated[
-    Path | None, typer.Option("--settings", help="TOML file with the tables [job] and [evolution].")
+    Path | None, typer.Option("--settings", help="TOML file with the tables job and evolution (docs/settings.md).")
 ]
 Sets = Annotated[
     list[str] | None,

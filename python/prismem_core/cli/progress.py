@@ -55,6 +55,10 @@ class ProgressObserver:
         if self._console.is_terminal:
             self._live.stop()
 
+    def announce(self, text: str) -> None:
+        """Print lines as they are."""
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+
     def on_resume(self, events: Sequence[Event]) -> None:
         """Say where the run goes on."""
         for event in events:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from prismem_core.errors import CandidateError, DataError, SettingsError
+from prismem_core.errors import CandidateError, DataError, ProgramError, SettingsError
 from prismem_core.evaluation.score_table import summarise
-from prismem_core.jobs.evolution_job import start_source
+from prismem_core.jobs.evolution_job import silent, start_source
 from prismem_core.jobs.settings import JobSettings
 from prismem_core.jobs.workbench import Workbench
 from prismem_core.program.program import Program
 from prismem_core.runs.report.tables import Table, number
 from prismem_core.tasks.capability import CAPABILITIES
 from prismem_core.tasks.datasets import load
+from prismem_core.tasks.datasets import summary as data_summary
 from prismem_core.tasks.task import Dataset
 
 PARTS = ("train", "valid", "test", "all")
@@ -29,18 +30,22 @@ def evaluate_programs(
     settings: JobSettings,
     cache: Path | None = None,
     questions: Path | None = None,
+    announce: Callable[[str], None] = silent,
 ) -> dict[str, Any]:
     """Summaries by program name, as plain JSON.
 
     `part` is `train`, `valid`, `test` or `all`; `all` takes every question and needs no split. `questions` names a
-    JSON Lines
-    file that gets one row a program and question. Raises CandidateError for a program that fails while it runs.
+    JSON Lines file that gets one row a program and question, `announce` gets the lines on what was loaded. Raises
+    ProgramError for a program that does not load (before any is run), CandidateError for one that fails while it runs.
     """
     if part not in PARTS:
         raise SettingsError(f"unknown part {part!r}; expected one of: {', '.join(PARTS)}")
     dataset = load(data)
     task_ids = _task_ids(dataset, parts, part)
     sources = {name: start_source(name) for name in programs}
+    if questions is not None:
+        _check_writable(questions)
+    announce(data_summary(dataset, parts))
     result: dict[str, Any] = {
         "data": {"name": dataset.name, "digest": dataset.digest, "repairs": dict(dataset.repairs)},
         "part": part,
@@ -51,6 +56,12 @@ def evaluate_programs(
     with Workbench(dataset, settings, cache_directory=cache) as bench:
         result["roles"] = bench.roles.identities
         result["score"] = bench.evaluator.scoring.identity
+        for name, source in sources.items():
+            # All are loaded before the first is run, so that no work is lost to a name or a slip further on.
+            try:
+                bench.sandbox.describe(source)
+            except ProgramError as error:
+                raise ProgramError(error.code, f"{name}: {error}", error.line) from error
         for name, source in sources.items():
             evaluation = bench.evaluator.evaluate(Program(source), task_ids)
             if evaluation.failure is not None:
@@ -71,6 +82,14 @@ def evaluate_programs(
         except OSError as error:
             raise DataError(f"cannot write {questions}: {error.strerror}") from error
     return result
+
+
+def _check_writable(path: Path) -> None:
+    """Refuse a file that cannot be written before the work that would fill it is done; makes an empty one."""
+    try:
+        path.open("a", encoding="utf-8").close()
+    except OSError as error:
+        raise DataError(f"cannot write {path}: {error.strerror}; give a file in a folder that exists") from error
 
 
 def _task_ids(dataset: Dataset, parts: Mapping[str, Sequence[str]] | None, part: str) -> tuple[str, ...]:

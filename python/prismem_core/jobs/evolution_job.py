@@ -4,13 +4,13 @@ saw.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import prismem_core
-from prismem_core.errors import DataError, RunError
+from prismem_core.errors import CacheError, DataError, ProgramError, RunError
 from prismem_core.evaluation.evaluate import Evaluation
 from prismem_core.evaluation.score_table import summarise
 from prismem_core.evolution.catalog_designer import CatalogDesigner
@@ -23,8 +23,8 @@ from prismem_core.jobs.workbench import Workbench, make_roles
 from prismem_core.program import library
 from prismem_core.program.program import Program
 from prismem_core.runs.events import Evaluated, ProgramAdded, RunFinished
-from prismem_core.runs.run import Manifest, Run, read_manifest
-from prismem_core.tasks.datasets import annotate, load
+from prismem_core.runs.run import MANIFEST, Manifest, Run, read_manifest
+from prismem_core.tasks.datasets import annotate, load, summary
 from prismem_core.tasks.task import Dataset, Split
 
 LEDGER = "calls.jsonl"
@@ -45,8 +45,15 @@ class EvolutionJob:
     cache: str | None = None
 
 
-def start_run(directory: Path, job: EvolutionJob, observer: Observer) -> Path:
-    """Run a new job in `directory` (missing or empty) to its end; returns the directory."""
+def silent(text: str) -> None:
+    """Tell nobody."""
+
+
+def start_run(directory: Path, job: EvolutionJob, observer: Observer, announce: Callable[[str], None] = silent) -> Path:
+    """Run a new job in `directory` (missing or empty) to its end; returns the directory.
+
+    `announce` gets the lines on what was loaded.
+    """
     dataset, split = _prepare(job)
     Program(job.start)
     manifest = Manifest(
@@ -63,7 +70,14 @@ def start_run(directory: Path, job: EvolutionJob, observer: Observer) -> Path:
         },
     )
     with Run.create(directory, manifest) as run:
-        _go_on(run, job, dataset, split, observer)
+        announce(summary(dataset, job.parts))
+        try:
+            _go_on(run, job, dataset, split, observer)
+        except (CacheError, ProgramError):
+            # A start that is refused leaves nothing behind: the same command works once the cause is mended.
+            if not any(isinstance(event, ProgramAdded) for event in run.events):
+                run.discard(CACHE, LEDGER)
+            raise
     return directory
 
 
@@ -71,17 +85,20 @@ def resume_run(directory: Path, observer: Observer, *, workers: int | None = Non
     """Go on with a run where it stopped; a finished one is only completed where something is missing."""
     manifest = read_manifest(directory)
     extra = manifest.extra
-    job_values = dict(extra["job"])
-    if workers is not None:
-        job_values["workers"] = workers
-    job = EvolutionJob(
-        manifest.data["source"],
-        extra["parts"],
-        build_job_settings(job_values),
-        build_settings(manifest.settings),
-        extra["start"],
-        extra["cache"],
-    )
+    try:
+        job_values = {**extra["job"]} if workers is None else {**extra["job"], "workers": workers}
+        job = EvolutionJob(
+            manifest.data["source"],
+            extra["parts"],
+            build_job_settings(job_values),
+            build_settings(manifest.settings),
+            extra["start"],
+            extra["cache"],
+        )
+    except (KeyError, TypeError) as error:
+        raise RunError(
+            f"{directory}/{MANIFEST} does not say how to go on ({error}); restore it from a copy or start a new run"
+        ) from None
     dataset, split = _prepare(job)
     roles = make_roles(job.job).identities
     with Run.open(directory, version=prismem_core.__version__, data_digest=dataset.digest, roles=roles) as run:

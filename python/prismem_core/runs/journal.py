@@ -47,8 +47,8 @@ def read_journal(path: Path) -> tuple[list[Event], list[int]]:
             if end == len(data):
                 break
             raise RunError(
-                f"{path}, line {len(events) + 1}: {error}; the journal was damaged or edited, so the run cannot go on "
-                f"(its first {len(events)} events are whole)"
+                f"{path}, line {len(events) + 1}: {error}; the journal was damaged or edited, so the run cannot go on: "
+                f"restore it from a copy, or keep its first {len(events)} lines, which are whole, and resume"
             ) from None
         ends.append(end)
         offset = end

@@ -9,9 +9,11 @@ process.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +31,9 @@ FORMAT = "prismem-run"
 FORMAT_VERSION = 1
 MANIFEST = "run.json"
 JOURNAL = "journal.jsonl"
+LOCK = "run.lock"
+# In the order of Manifest's fields.
+_MANIFEST_KEYS = {"version": str, "settings": dict, "data": dict, "roles": dict, "extra": dict}
 _SECRET = re.compile(r"(api_?key|password|secret|authorization|bearer)$", re.IGNORECASE)
 
 
@@ -76,10 +81,10 @@ def read_manifest(directory: Path) -> Manifest:
         raise RunError(
             f"{directory} has run format {value.get('format_version')!r}; this version reads format {FORMAT_VERSION}"
         )
-    try:
-        return Manifest(value["version"], value["settings"], value["data"], value["roles"], value["extra"])
-    except KeyError as error:
-        raise RunError(f"{path} lacks {error.args[0]!r}; restore it from a copy or start a new run") from None
+    for key, kind in _MANIFEST_KEYS.items():
+        if not isinstance(value.get(key), kind):
+            raise RunError(f"{path} lacks a sound {key!r}; restore it from a copy or start a new run")
+    return Manifest(*(value[key] for key in _MANIFEST_KEYS))
 
 
 @dataclass(frozen=True)
@@ -121,15 +126,11 @@ class Run:
             directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RunError(f"cannot make the run directory {directory}: {error.strerror}") from error
+        if not (directory / MANIFEST).exists():
+            _check_empty(directory)  # before the lock, so that somebody else's directory stays as it was
         lock = _lock(directory)
         try:
-            if (directory / MANIFEST).exists():
-                raise RunError(
-                    f"{directory} already holds a run; go on with `prismem resume {directory}` or name another"
-                )
-            others = sorted(path.name for path in directory.iterdir() if path.name not in ("run.lock", JOURNAL))
-            if others:
-                raise RunError(f"{directory} is not empty (it holds {others[0]}); a new run needs an empty directory")
+            _check_empty(directory)
             # The journal comes first: a directory with a manifest is a whole run, one without can be made again.
             (directory / JOURNAL).write_bytes(b"")
             _write(directory / MANIFEST, json.dumps(manifest.to_json(), indent=2, sort_keys=True).encode() + b"\n")
@@ -206,6 +207,19 @@ class Run:
             if not path.exists():
                 self._write(path, data)
 
+    def discard(self, *others: str) -> None:
+        """Close the run and remove its files and `others` of its directory: for a run that came to nothing."""
+        for name in (*others, JOURNAL, MANIFEST):
+            path = self.directory / name
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+        self.close()
+        (self.directory / LOCK).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self.directory.rmdir()
+
     def close(self) -> None:
         """Close the journal and give up the lock; closing twice does no harm."""
         self._journal.close()
@@ -258,8 +272,20 @@ def _write(path: Path, data: bytes) -> None:
         raise
 
 
+def _check_empty(directory: Path) -> None:
+    """Refuse a directory that holds a run or anything else."""
+    if (directory / MANIFEST).exists():
+        raise RunError(f"{directory} already holds a run; go on with `prismem resume {directory}` or name another")
+    try:
+        others = sorted(path.name for path in directory.iterdir() if path.name not in (LOCK, JOURNAL))
+    except OSError as error:
+        raise RunError(f"cannot read the run directory {directory}: {error.strerror}") from error
+    if others:
+        raise RunError(f"{directory} is not empty (it holds {others[0]}); a new run needs an empty directory")
+
+
 def _lock(directory: Path) -> FileLock:
-    lock = FileLock(directory / "run.lock")
+    lock = FileLock(directory / LOCK)
     try:
         lock.acquire(timeout=0)
     except Timeout:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from prismem_core.tasks.capability import CAPABILITIES
 from prismem_core.tasks.task import Dataset
 
 
-def summary(dataset: Dataset) -> str:
-    """Lines for the command line to print on load; counts are of the whole data set, the split by conversations."""
+def summary(dataset: Dataset, parts: Mapping[str, Sequence[str]] | None = None) -> str:
+    """Lines for the command line to print on load; counts are of the whole data set, the split by conversations.
+
+    `parts` is the split to show, the data set's own by default.
+    """
+    parts = parts or dataset.default_split
     sessions = [session for history in dataset.histories.values() for session in history.sessions]
     turns = sum(len(session.turns) for session in sessions)
     natives = Counter(task.native_type for task in dataset.tasks)
@@ -20,13 +25,13 @@ def summary(dataset: Dataset) -> str:
         "capabilities: " + ", ".join(f"{c.letter} {c.value} {primaries[c]:,}" for c in CAPABILITIES),
         "question types: " + ", ".join(f"{name} {count:,}" for name, count in sorted(natives.items())),
     ]
-    if dataset.default_split:
+    if parts:
         asked = Counter(task.history_id for task in dataset.tasks)
         lines.append(
             "split: "
             + "; ".join(
                 f"{part} {', '.join(ids) or 'none'} ({sum(asked[i] for i in ids):,} questions)"
-                for part, ids in dataset.default_split.items()
+                for part, ids in parts.items()
             )
         )
     for kind, count in dataset.repairs.items():
