@@ -35,12 +35,18 @@ def test_broken_json_names_line_and_column(tmp_path: Path) -> None:
     assert "at line 2, column 18" in message(path)
 
 
+def test_a_number_too_long_to_read_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text('{"type": "dataset", "reply_words": ' + "9" * 5000 + "}\n", encoding="utf-8")
+    assert "a number of thousands of digits" in message(path)
+
+
 def test_unknown_formats_say_what_was_found_and_looked_for(tmp_path: Path) -> None:
     path = tmp_path / "x.json"
     for content, found in (
         ("[]", "an empty list"),
         ('{"a": 1, "b": 2}', "an object with the keys 'a', 'b'"),
-        ("[3]", "a list whose first item is a int"),
+        ("[3]", "a list whose first item is a number"),
         ('{"type": "talk"}', "an object with the keys 'type'"),
     ):
         path.write_text(content, encoding="utf-8")

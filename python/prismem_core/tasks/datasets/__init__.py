@@ -82,7 +82,7 @@ def _first_line(text: str) -> Any:
     for _, line in _numbered_lines(text):
         try:
             return json.loads(line)
-        except (json.JSONDecodeError, RecursionError):
+        except (ValueError, RecursionError):
             return None
     return None
 
@@ -100,4 +100,4 @@ def _description(value: Any) -> str:
     if isinstance(value, dict):
         keys = ", ".join(map(repr, list(value)[:6]))
         return f"an object with the keys {keys}" if value else "an empty object"
-    return f"a {type(value).__name__}"
+    return {str: "a text", bool: "true or false", type(None): "null"}.get(type(value), "a number")

@@ -61,7 +61,10 @@ def parse_json(text: str, path: Path, first_line: int = 1) -> Any:
         return json.loads(text)
     except json.JSONDecodeError as error:
         line = error.lineno + first_line - 1
-        raise DataError(f"{path} is not valid JSON: {error.msg} at line {line}, column {error.colno}") from error
+        what = error.msg.removesuffix(" at")
+        raise DataError(f"{path} is not valid JSON: {what} at line {line}, column {error.colno}") from error
+    except ValueError as error:
+        raise DataError(f"{path} is not a data set: it holds a number of thousands of digits") from error
     except RecursionError as error:
         raise DataError(f"{path} is not a data set: its JSON is nested too deeply") from error
 
