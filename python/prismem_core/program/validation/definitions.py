@@ -200,8 +200,10 @@ class _Definitions:
                     yield Finding(method.lineno, f"Memory.{name} must be a plain method: `{wanted}`")
                 continue
             spec = method.args
-            fits = [argument.arg for argument in spec.args[1:]] == list(parameters) and not (
-                spec.posonlyargs or spec.kwonlyargs or spec.vararg or spec.kwarg or spec.defaults
+            # The first parameter may be positional-only: only what follows it is given by name.
+            positional = [argument.arg for argument in [*spec.posonlyargs, *spec.args]]
+            fits = positional[1:] == list(parameters) and not (
+                spec.posonlyargs[1:] or spec.kwonlyargs or spec.vararg or spec.kwarg or spec.defaults
             )
             if isinstance(method, ast.AsyncFunctionDef) or _yields(method):
                 yield Finding(method.lineno, f"Memory.{name} is async or a generator; define it as `{wanted}`")

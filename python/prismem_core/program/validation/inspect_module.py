@@ -159,7 +159,7 @@ def _method(memory: type, name: str, parameters: tuple[str, ...]) -> None:
     fits = (
         code.co_varnames[1 : code.co_argcount] == parameters
         and code.co_argcount == len(parameters) + 1
-        and not code.co_posonlyargcount
+        and code.co_posonlyargcount <= 1  # the first parameter alone may be positional-only
         and not code.co_kwonlyargcount
         and not code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
         and not found.__defaults__
