@@ -31,7 +31,7 @@ def task(metric: str, reference: str = "", rubric: tuple[str, ...] = (), questio
 @pytest.mark.parametrize(("name", "metric"), [("f1", official_f1), ("f1_multi", f1_multi), ("bleu1", bleu1)])
 def test_golden_metrics(golden: Callable[[str], Any], name: str, metric: Callable[[str, str], float]) -> None:
     vectors = golden("trimem")[name]
-    assert len(vectors) >= 40
+    assert vectors
     for vector in vectors:
         assert metric(vector["prediction"], vector["reference"]) == pytest.approx(vector["expect"], abs=1e-9), vector
 

@@ -26,6 +26,7 @@ from prismem_core.evolution.catalog.edits import BY_NAME, EDITS
 from prismem_core.evolution.catalog.features import SEED, Features, canonical
 from prismem_core.evolution.catalog.render import render
 from prismem_core.evolution.catalog.signals import CAPABILITY_HINTS, SENTENCES
+from prismem_core.program import library
 from prismem_core.program.patch import apply_patch
 from prismem_core.program.sandbox import Sandbox
 from prismem_core.program.validation import gate, validate
@@ -105,8 +106,8 @@ DIALOGUE = [
 ]
 
 
-def test_default_design_is_the_seed_program(golden: Callable[[str], Any]) -> None:
-    seed = next(case["source"] for case in golden("validation") if case["name"] == "seed")
+def test_default_design_is_the_seed_program() -> None:
+    seed = library.source("seed")
     assert render(SEED) == seed
     assert detect(seed) == SEED
     assert is_own(seed)

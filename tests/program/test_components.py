@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from prismem_core.errors import ProgramError
+from prismem_core.program import library
 from prismem_core.program.components import (
     STAGES,
     Components,
@@ -33,12 +34,16 @@ def test_golden(golden: Callable[[str], Any]) -> None:
 
 
 def test_stage_digests_agree_with_restart_stage(golden: Callable[[str], Any]) -> None:
+    kept = 0
     for vector in golden("reexecution"):
         before, after = stage_digests(vector["parent"]), stage_digests(vector["candidate"])
         start = restart_stage(vector["parent"], vector["candidate"])
         for stage in ("extraction", "indexing", "planning", "answer"):
             shared = start is None or STAGES.index(start) > STAGES.index(stage)
-            assert (before[stage] == after[stage]) == shared, (vector["name"], stage)
+            # A digest also holds what unnamed helpers reach: it may differ more often, never less.
+            assert shared or before[stage] != after[stage], (vector["name"], stage)
+            kept += before[stage] == after[stage]
+    assert kept
 
 
 def edited(source: str, *edits: tuple[str, str]) -> str:
@@ -49,8 +54,8 @@ def edited(source: str, *edits: tuple[str, str]) -> str:
 
 
 @pytest.fixture
-def seed(golden: Callable[[str], Any]) -> str:
-    return str(golden("validation")[0]["source"])
+def seed() -> str:
+    return library.source("seed")
 
 
 def test_segmentation_begins_at_segmentation(seed: str) -> None:

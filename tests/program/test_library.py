@@ -33,7 +33,10 @@ def test_every_program_passes_both_checks(name: str, sandbox: Sandbox) -> None:
 
 
 def test_the_seed_is_that_of_the_specification(golden: Callable[[str], Any]) -> None:
-    assert library.source("seed") == golden("validation")[0]["source"]
+    seeds = [vector["source"] for vector in golden("validation") if vector["name"] == "seed"]
+    if not seeds:
+        pytest.skip("these vectors have no program named seed")
+    assert seeds == [library.source("seed")]
 
 
 def test_names() -> None:

@@ -175,7 +175,8 @@ def reusable_stages(start: str | None) -> list[str]:
 
 def stage_digests(source: str) -> dict[str, str]:
     """For `extraction`, `indexing`, `planning` and `answer`, a digest of all that makes `restart_stage` begin there or
-    before: two programs share it exactly if re-execution from one to the other begins later.
+    before: where two programs share it, re-execution from one to the other begins later. It also holds what unnamed
+    helpers reach, and so may differ where `restart_stage` begins later.
     """
     components = Components.parse(source)
     references = dict(components.references)

