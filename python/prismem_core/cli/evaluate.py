@@ -57,4 +57,4 @@ def evaluate_command(
         print(json.dumps(result, ensure_ascii=False, indent=2))
         return
     for table in evaluation_tables(result):
-        console.print(draw(table))
+        console.print(draw(table, console.width))

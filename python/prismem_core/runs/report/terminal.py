@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
@@ -12,16 +15,48 @@ from prismem_core.runs.report.tables import Table, all_tables, call_table, score
 _TEXT = ("program", "parent", "stage", "outcome", "specialist of", "change")
 
 
-def draw(table: Table) -> RichTable:
-    """A table as rich draws it: numbers to the right, the last column of text takes what width is left."""
-    drawn = RichTable(title=table.title, title_justify="left", title_style="bold")
-    for position, column in enumerate(table.columns):
-        text = position == 0 or column in _TEXT
-        last = column == "change"
-        drawn.add_column(column, justify="left" if text else "right", no_wrap=not last, ratio=1 if last else None)
+# A column of sentences is folded down to this width; every other column keeps its width, so that no number is cut.
+_LEAST_SENTENCE = 24
+_BORDERS = 3
+
+
+def draw(table: Table, width: int) -> RenderableType:
+    """A table as rich draws it, in as many blocks of columns, one below the other, as `width` characters ask for.
+
+    Each block begins with the first column, which is folded where a name is longer than the room for it.
+    """
+    needed = [_needed(table, position) for position in range(len(table.columns))]
+    blocks: list[list[int]] = [[]]
+    room = width - 1 - needed[0]
+    for position in range(1, len(needed)):
+        if blocks[-1] and sum(needed[i] for i in blocks[-1]) + needed[position] > room:
+            blocks.append([])
+        blocks[-1].append(position)
+    return Group(*(_block(table, block, number > 0) for number, block in enumerate(blocks)))
+
+
+def _needed(table: Table, position: int) -> int:
+    """Characters that a column takes with one border."""
+    longest = max(cell_len(text) for text in (table.columns[position], *(row[position] for row in table.rows)))
+    return _BORDERS + (min(longest, _LEAST_SENTENCE) if table.columns[position] == "change" else longest)
+
+
+def _block(table: Table, positions: Sequence[int], goes_on: bool) -> RichTable:
+    """Some columns after the first: numbers to the right, a column of sentences takes what width is left."""
+    title = Text(table.title + (" (more columns)" if goes_on else ""))
+    drawn = RichTable(title=title, title_justify="left", title_style="bold")
+    shown = (0, *positions)
+    for position in shown:
+        column = table.columns[position]
+        if position == 0:
+            drawn.add_column(column, overflow="fold")
+        elif column == "change":
+            drawn.add_column(column, ratio=1)
+        else:
+            drawn.add_column(column, justify="left" if column in _TEXT else "right", no_wrap=True)
     for row in table.rows:
         # Text, not markup: summaries and names are data and may hold brackets.
-        drawn.add_row(*(Text(cell) for cell in row))
+        drawn.add_row(*(Text(row[position]) for position in shown))
     return drawn
 
 
@@ -31,12 +66,12 @@ def make_console() -> Console:
     return console if console.is_terminal else Console(width=140)
 
 
-def render(report: Contents, *, short: bool = False) -> RenderableType:
-    """All tables; `short` leaves out the lineage."""
+def render(report: Contents, width: int, *, short: bool = False) -> RenderableType:
+    """All tables for a console of `width` characters; `short` leaves out the lineage."""
     tables = [*score_tables(report), call_table(report)] if short else list(all_tables(report))
-    return Group(*(draw(table) for table in tables))
+    return Group(*(draw(table, width) for table in tables))
 
 
 def show(report: Contents, console: Console, *, short: bool = False) -> None:
     """Print the report."""
-    console.print(render(report, short=short))
+    console.print(render(report, console.width, short=short))
