@@ -85,6 +85,14 @@ def test_evaluate_refuses_before_it_works(tmp_path: Path) -> None:
     refused(prismem(*words, "--questions", str(tmp_path / "nowhere" / "q.jsonl")), "cannot write", "q.jsonl")
 
 
+def test_a_warning_is_one_line_too() -> None:
+    give = "import warnings; from prismem_core.cli import main as cli; "
+    give += "cli.app.command('warn')(lambda: warnings.warn('two\\nlines')); "
+    result = prismem("warn", before=give)
+    assert result.returncode == 0, result.stderr
+    assert result.stderr == "prismem: warning: two lines\n"
+
+
 def test_a_manifest_out_of_form(tmp_path: Path) -> None:
     head = {"format": "prismem-run", "format_version": 1, "version": "0.1.0"}
     for rest, expected in (

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import warnings
 from types import FrameType
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
 import typer
 
@@ -43,6 +44,7 @@ _USAGE_ERROR: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.
 def main() -> NoReturn:
     """Run the command line; every error a user can cause is one line on stderr and an exit code other than 0."""
     signal.signal(signal.SIGINT, _Interrupts())
+    warnings.showwarning = _warn
     try:
         result = app(standalone_mode=False)
     except KeyboardInterrupt:
@@ -83,6 +85,18 @@ class _Interrupts:
             os.write(2, b"prismem: stopped at once; what was finished is kept: go on with `prismem resume DIR`\n")
             os._exit(_INTERRUPTED_CODE)
         raise KeyboardInterrupt
+
+
+def _warn(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """A warning is one line for the user, without the place in this library that gave it."""
+    print(f"prismem: warning: {' '.join(str(message).split())}", file=sys.stderr)
 
 
 def _fail(message: str, code: int) -> NoReturn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -28,6 +29,9 @@ def write_markdown(directory: Path, report: Contents) -> Path:
         temporary.write_text(markdown(report), encoding="utf-8")
         os.replace(temporary, path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise RunError(f"cannot write {path}: {error.strerror}; the run itself is whole") from error
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise RunError(
+            f"cannot write {path}: {error.strerror}; the run itself is whole (--json and --markdown write no file)"
+        ) from error
     return path
