@@ -281,6 +281,15 @@ DEFINITIONS = {
         replaced("query_text: str", "query_text: str = ''\n    x: str = field(default='', init=False)"),
         "import typing\n" + replaced("query_text: str", "query_text: typing.Optional[dict]"),
         "import datetime as d\n" + replaced("query_text: str", "query_text: d.date"),
+        "import numpy as np\n" + replaced("query_text: str", "query_text: np.ndarray"),
+        "from numpy.typing import NDArray\n" + replaced("query_text: str", "query_text: NDArray | None"),
+        "from collections.abc import Sequence\n" + replaced("query_text: str", "query_text: Sequence[str]"),
+        "from typing import Literal\n" + replaced("query_text: str", "query_text: Literal['a']"),
+        "from dataclasses import InitVar\n" + replaced("query_text: str", "query_text: str\n    x: InitVar[str]"),
+        replaced("query_text: str", "query_text: str\n    part: MemoryUnit"),
+        replaced("query_text: str", "query_text: Kind").replace(
+            "@dataclass\nclass Query", "class Kind(str):\n    pass\n\n\n@dataclass\nclass Query"
+        ),
         "from typing import Union\n" + replaced("query_text: str", "query_text: Union[int, str]"),
     ],
     "bad_signature": [
@@ -318,6 +327,10 @@ UNDECIDED = [
     replaced("query_text: str", 'query_text: "str"'),
     replaced("query_text: str", 'query_text: "list[str] | None"'),
     replaced("query_text: str", "dict = str\n    query_text: dict"),
+    replaced("query_text: str", "MemoryUnit = str\n    query_text: MemoryUnit"),
+    replaced("query_text: str", "query_text: dict\n    query_text: str"),
+    "import numpy as np\nfrom typing import ClassVar\n"
+    + replaced("query_text: str", "query_text: str\n    table: ClassVar[np.ndarray] = np.zeros(3)"),
     "from typing import ClassVar\n" + replaced("query_text: str", "query_text: str\n    kinds: ClassVar[dict] = {}"),
     "from typing import Optional, List\n" + replaced("query_text: str", "query_text: Optional[List[str]]"),
     "from typing import Union\n" + replaced("query_text: str", "query_text: Union[None, str]"),
@@ -340,6 +353,9 @@ def test_what_may_come_right_when_loaded_is_not_refused(source: str) -> None:
         (retrieve("dt.utcnow()", "from datetime import datetime as dt"), "current time"),
         (retrieve("np.random.rand(3)", "import numpy as np"), "global random state"),
         (retrieve("np.random.default_rng()", "import numpy as np"), "without a seed"),
+        (retrieve("np.random.default_rng(None)", "import numpy as np"), "without a seed"),
+        (retrieve("np.datetime64('now')", "import numpy as np"), "current time"),
+        (retrieve("getattr(datetime.date, 'today')()", "import datetime"), "current time"),
         (retrieve("", "T = {" + ", ".join(f"{i}: {i}" for i in range(200)) + "}"), "200 entries"),
         (retrieve("", "T = '" + "x" * 7000 + "'"), "7000 entries or characters"),
         (retrieve("", "for i in range(3):\n    pass"), "module level"),

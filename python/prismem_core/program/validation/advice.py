@@ -63,12 +63,24 @@ def _repeatability(tree: ast.Module, origins: Origins) -> Iterator[Finding]:
                         global_draws.append(
                             Finding(node.lineno, f"{place} draws from global random state; use default_rng(seed)")
                         )
-        if isinstance(node, ast.Call) and not node.args and not node.keywords:
-            for origin in origins.of(node.func):
-                if origin in ("member:numpy.random.default_rng", "member:numpy.random.RandomState"):
-                    yield Finding(node.lineno, "a random generator without a seed: results will not repeat")
+        if isinstance(node, ast.Call):
+            yield from _unrepeatable_calls(node, origins)
     if not seeded:
         yield from global_draws
+
+
+def _unrepeatable_calls(call: ast.Call, origins: Origins) -> Iterator[Finding]:
+    constants = [part.value if isinstance(part, ast.Constant) else part for part in call.args]
+    for origin in sorted(origins.of(call.func)):
+        unseeded = not call.keywords and constants in ([], [None])
+        if origin in ("member:numpy.random.default_rng", "member:numpy.random.RandomState") and unseeded:
+            yield Finding(call.lineno, "a random generator without a seed: results will not repeat")
+        if origin == "member:numpy.datetime64" and constants[:1] in (["now"], ["today"]):
+            yield Finding(call.lineno, f"numpy.datetime64({constants[0]!r}) depends on the current time")
+    if origins.is_builtin(call.func, "getattr") and len(call.args) > 1 and constants[1] in _CLOCK:
+        for origin in sorted(origins.of(call.args[0])):
+            if origin.startswith("member:datetime."):
+                yield Finding(call.lineno, f"{origin[7:]}.{constants[1]} depends on the current time")
 
 
 def _tables(tree: ast.Module) -> Iterator[Finding]:

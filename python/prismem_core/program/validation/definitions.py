@@ -19,6 +19,19 @@ _BUILTIN_TYPES = frozenset(
     name for name, value in vars(builtins).items() if isinstance(value, type) and not name.startswith("_")
 )
 _TYPING = frozenset({"List", "Optional", "Union"})
+# Modules none of whose members is a type of a field, and such members of others.
+_FOREIGN = ("numpy", "datetime", "collections", "re", "json", "math", "hashlib", "textwrap")
+_UNSUPPORTED = frozenset(
+    ["dataclasses.InitVar"]
+    + [
+        f"typing.{name}"
+        for name in (
+            *("Any", "Callable", "Collection", "Counter", "DefaultDict", "Deque", "Dict", "FrozenSet", "Generator"),
+            *("Hashable", "Iterable", "Iterator", "Literal", "Mapping", "MutableMapping", "MutableSequence"),
+            *("OrderedDict", "Sequence", "Set", "Tuple", "Type"),
+        )
+    ]
+)
 
 
 def definition_fault(tree: ast.Module, origins: Origins) -> tuple[str, Finding] | None:
@@ -97,13 +110,18 @@ class _Definitions:
             if not declared and not cls.bases and not cls.keywords:
                 yield Finding(cls.lineno, f"{name} has no fields; give it at least one")
             plain = len(declared) == sum(isinstance(part, ast.AnnAssign) for part in cls.body)
-            for item in declared if plain else ():
-                yield from self._field(name, item)
+            # Of a field declared twice the last declaration counts.
+            last = {node.target.id: node for node in declared if isinstance(node.target, ast.Name)}
+            own = {bound for part in cls.body for bound in bound_names(part)}
+            for item in last.values() if plain else ():
+                yield from self._field(name, item, own)
 
-    def _field(self, owner: str, item: ast.AnnAssign) -> Iterator[Finding]:
-        if not isinstance(item.target, ast.Name):
-            return
-        name = f"{owner}.{item.target.id}"
+    def _field(self, owner: str, item: ast.AnnAssign, own: set[str]) -> Iterator[Finding]:
+        name = f"{owner}.{ast.unparse(item.target)}"
+        if isinstance(item.annotation, ast.Name) and item.annotation.id not in own:
+            other = self._class(item.annotation.id)
+            if other is not None and all(self._is_dataclass(decorator) for decorator in other.decorator_list):
+                yield Finding(item.lineno, f"{name}: the class {other.name} is not supported as a type")
         text = self._type_text(item.annotation)
         if text is not None and field_type(text) is None:
             yield Finding(item.lineno, f"{name}: the type {text[:100]} is not supported")
@@ -137,6 +155,8 @@ class _Definitions:
             return None if left is None or right is None else f"{left}|{right}"
         if isinstance(node, ast.Subscript):
             base = self._type_text(node.value, depth + 1)
+            if base is not None and "." in base:
+                return base  # unsupported, whatever its parts
             parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
             inner = [self._type_text(part, depth + 1) for part in parts]
             if base is None or any(part is None for part in inner):
@@ -157,7 +177,7 @@ class _Definitions:
             return None
         if module == "typing" and member in _TYPING:
             return member
-        if module in ("datetime", "collections") or (module, member) in (("typing", "Any"), ("typing", "Dict")):
+        if module.partition(".")[0] in _FOREIGN or place in _UNSUPPORTED:
             return place
         return None
 
