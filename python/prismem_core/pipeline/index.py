@@ -121,6 +121,11 @@ class BuiltMemory:
             self._cache.put_json("index", self.key, self._backend.usage.to_dict())
         return self._worker
 
+    @property
+    def built(self) -> bool:
+        """Whether the memory stands, so that what fails from now on is no fault of `index`."""
+        return self._worker is not None
+
     def usage(self) -> Mapping[str, Any] | None:
         """What indexing costs, as recorded when this memory was first built; None before that."""
         record: Mapping[str, Any] | None = self._cache.get_json("index", self.key)

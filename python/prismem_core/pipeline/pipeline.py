@@ -222,7 +222,6 @@ class Pipeline:
         return finished
 
     def _retrieve_one(self, memory: BuiltMemory, keys: StageKeys, trace: Trace) -> Retrieval | Failure:
-        stage = "retrieve"
         try:
             return retrieve(
                 memory,
@@ -232,7 +231,7 @@ class Pipeline:
                 lambda: self._backend("retrieve", keys.retrieve),
             )
         except CandidateError as error:
-            return Failure(stage, error.kind, str(error), error.line)
+            return Failure("retrieve" if memory.built else "index", error.kind, str(error), error.line)
 
     def _answer_all(
         self, interface: ProgramInterface, keys: StageKeys, traces: list[Trace], usage: StageUsage
