@@ -52,6 +52,7 @@ def test_an_unknown_data_set(tmp_path: Path) -> None:
     data.write_text('{"rows": [1, 2]}', encoding="utf-8")
     refused(evolve(data, tmp_path / "run"), "no known format", "LoCoMo", "BEAM")
     refused(evolve("samples", tmp_path / "run"), "samples", '"sample"')
+    refused(prismem("evaluate", "seed", "--data", ""), "--data", "it is empty")
 
 
 def test_a_directory_that_is_no_run(tmp_path: Path) -> None:

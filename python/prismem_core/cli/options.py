@@ -9,12 +9,21 @@ import typer
 
 from prismem_core.errors import SettingsError
 
+
+def _named(value: str) -> str:
+    """Refuse an empty path, which would mean the working directory: an unset variable of a script is no data set."""
+    if not value.strip():
+        raise typer.BadParameter('it is empty; give "sample" or the path of a file or folder')
+    return value
+
+
 Data = Annotated[
     str,
     typer.Option(
         "--data",
         help='"sample" (packaged), or a path: LoCoMo JSON, BEAM chats folder, JSON Lines (docs/data.md).',
         show_default=False,
+        callback=_named,
     ),
 ]
 SplitFile = Annotated[
