@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from prismem_core.cache import ExecutionCache
+from prismem_core.program import library
 
 SCRIPT = "import sys; from prismem_core.cli.main import main; sys.argv = ['prismem', *sys.argv[1:]]; main()"
 FAST = ["--set", "embedder=hashing", "--set", "reranker=false"]
@@ -84,6 +85,16 @@ def test_evaluate_refuses_before_it_works(tmp_path: Path) -> None:
     words = ["evaluate", "seed", "--data", "sample", *FAST]
     refused(prismem(*words, str(bad)), "bad.py: SyntaxError")
     refused(prismem(*words, "--questions", str(tmp_path / "nowhere" / "q.jsonl")), "cannot write", "q.jsonl")
+
+
+def test_a_program_that_fails_costs_the_others_nothing(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.py"
+    bad.write_text(library.source("seed").replace("self.memories.extend(", "1 / 0; self.memories.extend("))
+    result = prismem("evaluate", str(bad), "full_context", "--data", "sample", "--json", *FAST)
+    refused(result, "bad.py, line ", "index failed on ", "ZeroDivisionError")
+    found = json.loads(result.stdout)
+    assert list(found["programs"]) == ["full_context"]
+    assert list(found["failed"]) == [str(bad)]
 
 
 def test_a_warning_is_one_line_too() -> None:

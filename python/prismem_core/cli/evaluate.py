@@ -32,7 +32,7 @@ def evaluate_command(
 
     Example: prismem evaluate seed bm25_rag runs/first/programs/n12-*.py --data sample
     """
-    from prismem_core.errors import SettingsError
+    from prismem_core.errors import CandidateError, SettingsError
     from prismem_core.jobs.evaluation_job import evaluate_programs, evaluation_tables
     from prismem_core.jobs.settings import JobSettings, load_job_settings
     from prismem_core.runs.report.terminal import draw, make_console
@@ -55,6 +55,8 @@ def evaluate_command(
     result = evaluate_programs(program, data, parts, part, job, cache, questions, announce)
     if as_json:
         print(json.dumps(result, ensure_ascii=False, indent=2))
-        return
-    for table in evaluation_tables(result):
-        console.print(draw(table, console.width))
+    elif result["programs"]:
+        for table in evaluation_tables(result):
+            console.print(draw(table, console.width))
+    if result["failed"]:
+        raise CandidateError("error", "; ".join(result["failed"].values()))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from prismem_core.errors import CandidateError, DataError, ProgramError, SettingsError
+from prismem_core.errors import DataError, ProgramError, SettingsError
 from prismem_core.evaluation.score_table import summarise
 from prismem_core.jobs.evolution_job import silent, start_source
 from prismem_core.jobs.settings import JobSettings
@@ -36,7 +36,8 @@ def evaluate_programs(
 
     `part` is `train`, `valid`, `test` or `all`; `all` takes every question and needs no split. `questions` names a
     JSON Lines file that gets one row a program and question, `announce` gets the lines on what was loaded. Raises
-    ProgramError for a program that does not load (before any is run), CandidateError for one that fails while it runs.
+    ProgramError for a program that does not load (before any is run). One that fails while it runs stands under
+    `failed` with the reason, and costs the others nothing.
     """
     if part not in PARTS:
         raise SettingsError(f"unknown part {part!r}; expected one of: {', '.join(PARTS)}")
@@ -51,6 +52,7 @@ def evaluate_programs(
         "part": part,
         "questions": len(task_ids),
         "programs": {},
+        "failed": {},
     }
     rows: list[str] = []
     with Workbench(dataset, settings, cache_directory=cache) as bench:
@@ -67,9 +69,8 @@ def evaluate_programs(
             if evaluation.failure is not None:
                 task_id, failure = evaluation.failure
                 where = f", line {failure.line}" if failure.line else ""
-                raise CandidateError(
-                    failure.kind, f"{name}{where}: {failure.stage} failed on {task_id}: {failure.message}"
-                )
+                result["failed"][name] = f"{name}{where}: {failure.stage} failed on {task_id}: {failure.message}"
+                continue
             result["programs"][name] = summarise(evaluation)
             rows += [
                 json.dumps({"program": name, **outcome.to_dict()}, ensure_ascii=False)
