@@ -125,7 +125,7 @@ def test_no_command_shows_the_help_and_says_so() -> None:
     ("more", "expected"),
     [
         (["--set", "T4=2"], "did you mean"),
-        (["--set", "wrokers=2"], "unknown setting 'wrokers'"),
+        (["--set", "wrokers=2"], "did you mean workers"),
         (["--set", "T2"], "KEY=VALUE"),
         (["--set", "delta=7"], "delta"),
         (["--set", "reuse=some"], "reuse"),
@@ -234,3 +234,11 @@ def test_validate_speaks_of_the_programs_own_line(tmp_path: Path) -> None:
     good = prismem("validate", "seed")
     assert good.returncode == 0, good.stderr
     assert good.stdout.strip().endswith("seed: ok")
+
+
+def test_the_version() -> None:
+    from prismem_core import __version__
+
+    shown = prismem("--version")
+    assert shown.returncode == 0
+    assert shown.stdout == f"prismem-core {__version__}\n"

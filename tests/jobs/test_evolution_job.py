@@ -8,16 +8,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from prismem_core.errors import RunError
+from prismem_core.errors import DataError, RunError
 from prismem_core.evolution.laboratory import SilentObserver
 from prismem_core.jobs.evolution_job import EvolutionJob, resume_run, start_run
 from prismem_core.jobs.reports import load_report, write_markdown
-from prismem_core.runs.events import Evaluated
+from prismem_core.jobs.workbench import Workbench
+from prismem_core.runs.events import Evaluated, Event
 
 Make = Callable[..., EvolutionJob]
 
@@ -143,3 +145,35 @@ def test_other_data_is_refused(tmp_path: Path, make_job: Make, small_data: Path)
     data.write_bytes(small_data.read_bytes().replace(b"?", b"??", 1))
     with pytest.raises(RunError, match="data digest"):
         resume_run(run, SilentObserver())
+
+
+def test_a_run_whose_data_moved_goes_on_when_told_where(tmp_path: Path, make_job: Make, small_data: Path) -> None:
+    job = make_job(evolution={"T1": 0, "T2": 0, "T3": 0})
+    data = tmp_path / "data.jsonl"
+    data.write_bytes(small_data.read_bytes())
+    run = start_run(tmp_path / "run", replace(job, data=str(data)), SilentObserver())
+    before = history(run)
+    data.rename(tmp_path / "elsewhere.jsonl")
+    with pytest.raises(DataError, match=r"data\.jsonl"):
+        resume_run(run, SilentObserver())
+    resume_run(run, SilentObserver(), data=str(tmp_path / "elsewhere.jsonl"))
+    assert history(run) == before
+
+
+def test_a_watcher_sees_calls_and_what_the_cache_answered(tmp_path: Path, make_job: Make) -> None:
+    seen: list[tuple[int, int, int]] = []
+
+    class Watching(SilentObserver):
+        def on_event(self, event: Event) -> None:
+            seen.append(self.bench.usage())
+
+        def watch(self, bench: Workbench) -> None:
+            self.bench = bench
+
+    observer = Watching()
+    start_run(tmp_path / "run", make_job(), observer, watch=observer.watch)
+    made, asked, answered = seen[-1]
+    assert made == len(calls(tmp_path / "run"))
+    assert asked == made + answered
+    assert 0 < answered < asked
+    assert [count for count, _, _ in seen] == sorted(count for count, _, _ in seen)

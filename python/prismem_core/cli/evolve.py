@@ -61,12 +61,13 @@ def evolve_command(
         start_source(start),
         None if cache is None else str(cache.absolute()),
     )
-    _follow(run, lambda observer: start_run(run, job, observer, observer.announce), evolution_settings)
+    _follow(run, lambda observer: start_run(run, job, observer, observer.announce, observer.watch), evolution_settings)
 
 
 def resume_command(
     run: Annotated[Path, typer.Argument(help="Directory of the run.", show_default=False)],
     workers: Workers = None,
+    data: Annotated[str | None, typer.Option("--data", help="Where the data set lies now, if it has moved.")] = None,
 ) -> None:
     """Go on with a run that was stopped; what was finished is neither lost nor paid for again."""
     from prismem_core.evolution.settings import build_settings
@@ -74,7 +75,7 @@ def resume_command(
     from prismem_core.runs.run import read_manifest
 
     settings = build_settings(read_manifest(run).settings)
-    _follow(run, lambda observer: resume_run(run, observer, workers=workers), settings)
+    _follow(run, lambda observer: resume_run(run, observer, workers=workers, data=data, watch=observer.watch), settings)
 
 
 def _given(**values: Any) -> dict[str, Any]:

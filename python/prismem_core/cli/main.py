@@ -7,10 +7,11 @@ import signal
 import sys
 import warnings
 from types import FrameType
-from typing import NoReturn, TextIO
+from typing import Annotated, NoReturn, TextIO
 
 import typer
 
+from prismem_core import __version__
 from prismem_core.cli import doctor, evaluate, evolve, report, validate
 from prismem_core.errors import PrismemError
 
@@ -26,6 +27,23 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"prismem-core {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Options of the command itself."""
+
+
 app.command("evolve")(evolve.evolve_command)
 app.command("resume")(evolve.resume_command)
 app.command("evaluate")(evaluate.evaluate_command)

@@ -46,6 +46,8 @@ def parse_sets(pairs: list[str] | None, job_keys: set[str]) -> tuple[dict[str, A
     """`--set` values by table (job, evolution), read as TOML values, else as text; raises SettingsError without `=`."""
     import tomllib
 
+    from prismem_core.evolution.settings import EvolutionSettings, unknown_setting
+
     job: dict[str, Any] = {}
     evolution: dict[str, Any] = {}
     for pair in pairs or []:
@@ -57,5 +59,7 @@ def parse_sets(pairs: list[str] | None, job_keys: set[str]) -> tuple[dict[str, A
             value = tomllib.loads(f"value = {text}")["value"]
         except tomllib.TOMLDecodeError:
             value = text
+        if key not in job_keys and key not in EvolutionSettings.model_fields:
+            raise SettingsError(unknown_setting(key, [*sorted(job_keys), *EvolutionSettings.model_fields]))
         (job if key in job_keys else evolution)[key] = value
     return job, evolution

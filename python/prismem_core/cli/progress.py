@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import TracebackType
+from typing import Protocol
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from prismem_core.runs.events import Accepted, Evaluated, Event, IterationFinished, ProgramAdded, Rejected
+from prismem_core.runs.events import Accepted, Evaluated, Event, IterationFinished, ProgramAdded, Rejected, RunFinished
 from prismem_core.tasks.capability import Capability
+
+
+class Watched(Protocol):
+    """What counts calls: those made, those asked for and those of them that the cache answered."""
+
+    def usage(self) -> tuple[int, int, int]: ...
 
 
 class ProgressObserver:
@@ -21,15 +28,14 @@ class ProgressObserver:
     Time left is the mean time of the iterations this process has finished, times those to come.
     """
 
-    def __init__(self, console: Console, iterations: int, usage: Callable[[], tuple[int, int]] | None = None) -> None:
+    def __init__(self, console: Console, iterations: int) -> None:
         self._console = console
         self._iterations = iterations
-        self._usage = usage
+        self._bench: Watched | None = None
         self._step = "starting"
         self._iteration = 0
         self._finished = 0
         self._began = time.monotonic()
-        self._logical = 0
         self._programs: dict[str, str] = {}
         self._means: dict[str, dict[str, float]] = {}
         self._last_reason = ""
@@ -59,6 +65,10 @@ class ProgressObserver:
         """Print lines as they are."""
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
+    def watch(self, bench: Watched) -> None:
+        """Show the calls made, and the share of those asked for that the cache answered."""
+        self._bench = bench
+
     def on_resume(self, events: Sequence[Event]) -> None:
         """Say where the run goes on."""
         for event in events:
@@ -81,6 +91,8 @@ class ProgressObserver:
         if isinstance(event, IterationFinished) and event.iteration > 0:
             self._finished += 1
             self._console.print(self._line(event), highlight=False, markup=False)
+        elif isinstance(event, RunFinished):
+            self._console.print(f"finished with {event.final}: {event.reason}", highlight=False, markup=False)
         elif isinstance(event, Evaluated) and event.program == "n00" and event.purpose == "full":
             self._console.print(f"start n00: {self._scores('n00')}", highlight=False, markup=False)
 
@@ -94,7 +106,6 @@ class ProgressObserver:
         elif isinstance(event, Evaluated):
             capabilities = event.details.get("capabilities", {})
             self._means[event.program] = {c: v["score"] for c, v in capabilities.items() if v["score"] is not None}
-            self._logical += sum(stage["calls"] for stage in event.details.get("usage", {}).get("stages", {}).values())
 
     def _line(self, event: IterationFinished) -> str:
         summary = self._programs.get(event.program or "", self._last_reason or "no candidate")
@@ -111,10 +122,10 @@ class ProgressObserver:
         return " ".join(f"{Capability(c).letter} {v:.3f}" for c, v in means.items())
 
     def _cost(self) -> str:
-        if self._usage is None:
+        if self._bench is None:
             return ""
-        made, hits = self._usage()
-        reused = hits / (made + hits) if made + hits else 0.0
+        made, asked, answered = self._bench.usage()
+        reused = answered / asked if asked else 0.0
         return f"; {made:,} calls, {reused:.0%} reused"
 
     def _left(self) -> str:

@@ -95,7 +95,12 @@ def _plant(evolution: Evolution, source: str) -> None:
     evolution.emit(ProgramAdded(0, seed, None, source, _digest(source), "", "seed program", []))
     failure = evolution.evaluate_full(0, seed)
     if failure:
-        raise ProgramError(failure.kind, f"the seed program failed ({failure.kind}): {failure.message}", failure.line)
+        raise ProgramError(
+            failure.kind,
+            f"the seed program failed ({failure.kind}): {failure.message}; start a new run "
+            "with a program that answers every training and validation question",
+            failure.line,
+        )
     evolution.emit(Accepted(0, 0, seed))
     cold_start.close(evolution, 0)
     evolution.finish(0, "seed", program=seed, retained=True)

@@ -49,10 +49,23 @@ def silent(text: str) -> None:
     """Tell nobody."""
 
 
-def start_run(directory: Path, job: EvolutionJob, observer: Observer, announce: Callable[[str], None] = silent) -> Path:
+Watch = Callable[[Workbench], None]
+
+
+def unwatched(bench: Workbench) -> None:
+    """A watcher that looks away."""
+
+
+def start_run(
+    directory: Path,
+    job: EvolutionJob,
+    observer: Observer,
+    announce: Callable[[str], None] = silent,
+    watch: Watch = unwatched,
+) -> Path:
     """Run a new job in `directory` (missing or empty) to its end; returns the directory.
 
-    `announce` gets the lines on what was loaded.
+    `announce` gets the lines on what was loaded, `watch` the workbench before the work begins.
     """
     dataset, split = _prepare(job)
     Program(job.start)
@@ -72,7 +85,7 @@ def start_run(directory: Path, job: EvolutionJob, observer: Observer, announce: 
     with Run.create(directory, manifest) as run:
         announce(summary(dataset, job.parts))
         try:
-            _go_on(run, job, dataset, split, observer)
+            _go_on(run, job, dataset, split, observer, watch)
         except (CacheError, ProgramError):
             # A start that is refused leaves nothing behind: the same command works once the cause is mended.
             if not any(isinstance(event, ProgramAdded) for event in run.events):
@@ -81,14 +94,24 @@ def start_run(directory: Path, job: EvolutionJob, observer: Observer, announce: 
     return directory
 
 
-def resume_run(directory: Path, observer: Observer, *, workers: int | None = None) -> Path:
-    """Go on with a run where it stopped; a finished one is only completed where something is missing."""
+def resume_run(
+    directory: Path,
+    observer: Observer,
+    *,
+    workers: int | None = None,
+    data: str | None = None,
+    watch: Watch = unwatched,
+) -> Path:
+    """Go on with a run where it stopped; a finished one is only completed where something is missing.
+
+    `data` names the data set where it lies now, should it have moved: its content must be that of the run.
+    """
     manifest = read_manifest(directory)
     extra = manifest.extra
     try:
         job_values = {**extra["job"]} if workers is None else {**extra["job"], "workers": workers}
         job = EvolutionJob(
-            manifest.data["source"],
+            manifest.data["source"] if data is None else data,
             extra["parts"],
             build_job_settings(job_values),
             build_settings(manifest.settings),
@@ -102,7 +125,7 @@ def resume_run(directory: Path, observer: Observer, *, workers: int | None = Non
     dataset, split = _prepare(job)
     roles = make_roles(job.job).identities
     with Run.open(directory, version=prismem_core.__version__, data_digest=dataset.digest, roles=roles) as run:
-        _go_on(run, job, dataset, split, observer)
+        _go_on(run, job, dataset, split, observer, watch)
     return directory
 
 
@@ -117,7 +140,7 @@ def _prepare(job: EvolutionJob) -> tuple[Dataset, Split]:
     return annotate(dataset, split), split
 
 
-def _go_on(run: Run, job: EvolutionJob, dataset: Dataset, split: Split, observer: Observer) -> None:
+def _go_on(run: Run, job: EvolutionJob, dataset: Dataset, split: Split, observer: Observer, watch: Watch) -> None:
     directory = run.directory
     cache = Path(job.cache) if job.cache is not None else directory / CACHE
     with Workbench(
@@ -127,6 +150,7 @@ def _go_on(run: Run, job: EvolutionJob, dataset: Dataset, split: Split, observer
         ledger_path=directory / LEDGER,
         progress=observer.on_stage_progress,
     ) as bench:
+        watch(bench)
         laboratory = TaskLaboratory(
             bench.evaluator,
             bench.evaluator.tasks(split.train),

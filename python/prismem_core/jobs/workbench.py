@@ -17,6 +17,8 @@ from prismem_core.roles.ledger import Ledger
 from prismem_core.roles.roles import Roles
 from prismem_core.tasks.task import Dataset
 
+CALL_STAGES = ("extract", "plan", "answer", "ask", "embed")
+
 
 class Workbench:
     """Cache, ledger, roles behind the cache, sandbox and evaluator for one data set; a context manager.
@@ -48,6 +50,13 @@ class Workbench:
         pipeline = Pipeline(chat, embedder, self.cache, self.sandbox, settings.pipeline(), progress)
         scoring: Scoring = OfflineScoring(dataset) if settings.score == "offline" else JudgeScoring(self.roles.judge)
         self.evaluator = Evaluator(pipeline, dataset, self.roles.judge, scoring)
+
+    def usage(self) -> tuple[int, int, int]:
+        """Calls made by the run so far, then what this process asked for and what of it the cache answered."""
+        made = sum(usage.calls for usage in self.ledger.totals().values())
+        counters = [c for stage, c in self.cache.counters().items() if stage in CALL_STAGES]
+        hits = sum(c.hits + c.waits for c in counters)
+        return made, hits + sum(c.stores for c in counters), hits
 
     def close(self) -> None:
         """End the workers, then close the ledger and the cache."""

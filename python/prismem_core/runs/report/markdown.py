@@ -26,7 +26,7 @@ def markdown(report: Contents) -> str:
         "",
         f"- state: {state}",
         f"- strategy: {data['strategy']}, seed {data['settings'].get('seed')}, designer {data['designer']}",
-        f"- data: {data['data']['name']} (SHA-256 {data['data']['digest']})",
+        f"- data: {data['data'].get('name', '?')} (SHA-256 {data['data'].get('digest', '?')})",
         f"- questions: {', '.join(f'{part} {count}' for part, count in data['job']['split'].items())}",
         f"- selection score: {data['job']['job']['score']}",
         *(f"- {role}: {identity}" for role, identity in data["roles"].items()),
