@@ -1,4 +1,4 @@
-// The greedy loop of maximal marginal relevance, shared by mmr_select and mmr_select_from (spec 11.2).
+// The greedy loop of maximal marginal relevance, shared by mmr_select and mmr_select_from.
 #pragma once
 
 #include "simd/scores.hpp"

@@ -44,7 +44,9 @@ class CacheError(PrismemError):
 
 
 class ProgramError(PrismemError):
-    """A memory program is refused: `code` is a code of spec section 7, `line` the program's own line if known."""
+    """A memory program is refused: `code` is one that `program/validation/procedure.py` lists, `line` the program's own
+    line if known.
+    """
 
     exit_code = 6
 
@@ -55,7 +57,7 @@ class ProgramError(PrismemError):
 
 
 class PatchError(PrismemError):
-    """A diff does not apply: `code` is a code of spec section 6, `hunk` the 0-based hunk at fault or None."""
+    """A diff does not apply: `code` is one that `program/patch.py` names, `hunk` the 0-based hunk at fault or None."""
 
     def __init__(self, code: str, message: str, hunk: int | None = None) -> None:
         super().__init__(message)

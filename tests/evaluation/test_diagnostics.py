@@ -1,4 +1,4 @@
-"""Diagnostics against the golden vectors and by hand (spec 4)."""
+"""Diagnostics against the golden vectors and by hand."""
 
 from __future__ import annotations
 

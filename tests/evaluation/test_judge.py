@@ -1,4 +1,4 @@
-"""Official metrics against the golden vectors, and the lexical judge's rules by metric (spec 12.5)."""
+"""Official metrics against the golden vectors, and the lexical judge's rules by metric."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole runs of Algorithm 1 against the golden traces (spec 3.4)."""
+"""Whole runs of Algorithm 1 against the golden traces."""
 
 from __future__ import annotations
 

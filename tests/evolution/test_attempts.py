@@ -1,4 +1,4 @@
-"""Attempts within an iteration: repair, retry, feedback, and failures that are the candidate's (spec 3.4)."""
+"""Attempts within an iteration: repair, retry, feedback, and failures that are the candidate's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What designers are told in each stage (spec 10.2-10.5)."""
+"""What designers are told in each stage."""
 
 from __future__ import annotations
 

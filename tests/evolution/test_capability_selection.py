@@ -1,4 +1,4 @@
-"""Eq. 1-6 on hand-made cases, with their invariants, and on the golden vectors (spec 3.1)."""
+"""Eq. 1-6 on hand-made cases, with their invariants, and on the golden vectors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Eq. 7 on hand-made cases and on the golden vectors (spec 3.2)."""
+"""Eq. 7 on hand-made cases and on the golden vectors."""
 
 from __future__ import annotations
 

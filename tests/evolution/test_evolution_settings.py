@@ -1,4 +1,4 @@
-"""Settings: defaults of spec 14, TOML and overrides, and refusals that help."""
+"""Settings: defaults, TOML and overrides, and refusals that help."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Specialists, gates and paired cases on hand-made cases and on the golden vectors (spec 3.3, 3.4)."""
+"""Specialists, gates and paired cases on hand-made cases and on the golden vectors."""
 
 from __future__ import annotations
 

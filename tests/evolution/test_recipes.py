@@ -1,4 +1,4 @@
-"""The strategies as choices of the same parts (spec 3.5)."""
+"""The strategies as choices of the same parts."""
 
 from __future__ import annotations
 

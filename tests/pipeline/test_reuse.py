@@ -1,4 +1,4 @@
-"""What a revision re-executes: nothing but what it changed (spec 9)."""
+"""What a revision re-executes: nothing but what it changed."""
 
 from __future__ import annotations
 

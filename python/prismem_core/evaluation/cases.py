@@ -1,4 +1,4 @@
-"""A case: everything a designer may see of one program on one training task (spec 5)."""
+"""A case: everything a designer may see of one program on one training task."""
 
 from __future__ import annotations
 

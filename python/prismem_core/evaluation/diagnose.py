@@ -48,7 +48,7 @@ class Diagnoser:
         return result
 
     def table(self, program: Program, evaluation: Evaluation, tasks: Sequence[Task]) -> DiagnosticsTable:
-        """The table of spec 4 over `tasks`."""
+        """The diagnostics table over `tasks`; capabilities without tasks have no row."""
         scores = [evaluation.scores.get(task.id, 0.0) for task in tasks]
         diagnostics = self.tasks(program, evaluation, tasks)
         return diagnostics_table([t.primary for t in tasks], scores, diagnostics, self.lengths(evaluation, tasks))
@@ -60,7 +60,7 @@ class Diagnoser:
         return measure_lengths(units, [evaluation.outcomes[task.id].trace.retrieved for task in tasks])
 
     def cases(self, program: Program, evaluation: Evaluation, tasks: Sequence[Task]) -> list[Case]:
-        """The cases a designer is shown (spec 5), in the order of `tasks`."""
+        """The cases a designer is shown, in the order of `tasks`."""
         cases = []
         for task, diagnostics in zip(tasks, self.tasks(program, evaluation, tasks), strict=True):
             outcome = evaluation.outcomes[task.id]

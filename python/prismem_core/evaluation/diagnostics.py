@@ -1,4 +1,4 @@
-"""Evidence diagnostics: how far extraction, indexing and retrieval preserve the evidence (P A.2, Eq. 8-11, spec 4)."""
+"""Evidence diagnostics: how far extraction, indexing and retrieval preserve the evidence (P A.2, Eq. 8-11)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The diagnostics of a program on the training tasks, one row a capability (spec 4)."""
+"""The diagnostics of a program on the training tasks, one row a capability."""
 
 from __future__ import annotations
 

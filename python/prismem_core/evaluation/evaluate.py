@@ -70,7 +70,7 @@ class Evaluation:
 
 
 def mean(values: Sequence[float]) -> float:
-    """Spec 0.2: exactly summed mean, 0.0 of nothing."""
+    """The exactly summed mean; 0.0 for no values."""
     return math.fsum(values) / len(values) if values else 0.0
 
 

@@ -1,4 +1,4 @@
-"""The official lexical metrics and their sturdier forms (spec 12.5; docs/offline.md)."""
+"""The official lexical metrics and their sturdier forms (docs/offline.md)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NUGGET_LEAD = re.compile(r"^\s*(?:LLM|the) response should (?:state|mention|con
 
 
 def is_abstention(answer: str) -> bool:
-    """Whether the reply says that the dialogue does not tell it: LoCoMo's two phrases, in any case (spec 12.5)."""
+    """Whether the reply says that the dialogue does not tell it: LoCoMo's two phrases, in any case."""
     folded = answer.casefold()
     return any(phrase in folded for phrase in _ABSTENTIONS)
 
@@ -38,7 +38,7 @@ def _official_stems(text: str) -> tuple[str, ...]:
 
 
 def official_f1(prediction: str, reference: str) -> float:
-    """LoCoMo's F1: multiset overlap of stems without punctuation and a/an/the/and; 0.0 without overlap (spec 12.5)."""
+    """LoCoMo's F1: multiset overlap of stems without punctuation and a/an/the/and; 0.0 without overlap."""
     left, right = _official_stems(prediction), _official_stems(reference)
     common = sum((Counter(left) & Counter(right)).values())
     if not common:
@@ -69,7 +69,7 @@ def f1_first(prediction: str, reference: str) -> float:
 
 
 def bleu1(prediction: str, reference: str) -> float:
-    """Clipped unigram precision times the brevity penalty, no smoothing; 0.0 if either side is empty (spec 12.5)."""
+    """Clipped unigram precision times the brevity penalty, no smoothing; 0.0 if either side is empty."""
     left = prediction.lower().translate(_PUNCTUATION).split()
     right = reference.lower().translate(_PUNCTUATION).split()
     if not left or not right:
@@ -119,9 +119,7 @@ def rubric_coverage(
 
 
 def evidence_recall(evidence: Iterable[str], retrieved: str) -> float | None:
-    """Share of the distinct snippets whose normal form occurs in that of the retrieved text; None without any (spec
-    13).
-    """
+    """Share of the distinct snippets whose normal form occurs in that of the retrieved text; None without any."""
     snippets = distinct_evidence(evidence)
     if not snippets:
         return None

@@ -1,4 +1,4 @@
-"""The memory of a run: a fold over its events, from which every decision is taken (spec 3.1-3.4).
+"""The memory of a run: a fold over its events, from which every decision is taken.
 
 The archive holds no truth of its own: applying the journal's events to an empty one gives it back.
 """
@@ -232,7 +232,7 @@ class Archive:
         return program_ids[gates.first_best([self.mean(program, task_ids) for program in program_ids])]
 
     def choose_specialists(self) -> tuple[dict[str, str], str]:
-        """Specialists and best program among the retained ones (spec 3.3)."""
+        """Specialists and best program among the retained ones."""
         scores = [self.program(program).scores for program in self.retained]
         chosen, best = gates.specialists(scores, self.valid_by_capability(), self.overall_ids)
         return {capability: self.retained[i] for capability, i in chosen.items()}, self.retained[best]

@@ -1,4 +1,4 @@
-"""One iteration's attempts at a candidate: revise, patch, validate, measure, and feed errors back (spec 3.4).
+"""One iteration's attempts at a candidate: revise, patch, validate, measure, and feed errors back.
 
 A reply that fails patching, validation or execution goes back to the coder up to `repair_attempts` times, a measured
 but rejected one up to `measured_retries` times.

@@ -1,4 +1,4 @@
-"""What a designer is told, gathered from the archive and the laboratory (spec 10.2-10.5)."""
+"""What a designer is told, gathered from the archive and the laboratory."""
 
 from __future__ import annotations
 

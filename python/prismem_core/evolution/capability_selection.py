@@ -1,4 +1,4 @@
-"""Which capability to refine next: the dependency graph of Eq. 1-6 (P section 3.1.2, spec 3.1).
+"""Which capability to refine next: the dependency graph of Eq. 1-6 (P section 3.1.2).
 
 Axes: `s` and `p` run over the C capabilities in canonical order, `n` over the training tasks. `primary` is (n,) int,
 `secondary` is (n, C) bool, `scores` is (C, n): row s holds the scores of s's specialist. Matrices are indexed `[p, s]`.

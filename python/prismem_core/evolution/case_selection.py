@@ -1,4 +1,4 @@
-"""Which training tasks a designer sees (P section 3.1.2, Eq. 7; spec 3.2 and stage I of 3.4).
+"""Which training tasks a designer sees (P section 3.1.2, Eq. 7).
 
 Arrays run over the training tasks in task-list order, which settles ties.
 """

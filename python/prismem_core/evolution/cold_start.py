@@ -1,4 +1,4 @@
-"""Stage I, cold start: grow a working set from the seed without a quality gate (P section 3.1.1, spec 3.4)."""
+"""Stage I, cold start: grow a working set from the seed without a quality gate (P section 3.1.1)."""
 
 from __future__ import annotations
 

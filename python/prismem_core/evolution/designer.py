@@ -69,7 +69,7 @@ class ParentBrief:
     """What a designer is told in stages I and II.
 
     `accuracy` holds the parent's training means of the capabilities that have training tasks. `table` is None in stage
-    II (spec 10.2); `lengths` is always there. `explored` holds, in stage I, the children of the same parent and, in
+    II; `lengths` is always there. `explored` holds, in stage I, the children of the same parent and, in
     stage II, the retained versions of the target. `tried` holds every attempt of earlier iterations, for designers that
     must not repeat themselves. `target` is None in stage I and where the strategy has no targets.
     """

@@ -1,4 +1,4 @@
-"""Algorithm 1: seed, cold start, refinement, integration; every step is in the journal before it counts (spec 3.4)."""
+"""Algorithm 1: seed, cold start, refinement, integration; every step is in the journal before it counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is best and who may stay: specialists, target gate, integration gate and paired cases (spec 3.3, 3.4)."""
+"""Who is best and who may stay: specialists, target gate, integration gate and paired cases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stage III, integration: bring the specialists' gains into the best program (P section 3.1.3, spec 3.4)."""
+"""Stage III, integration: bring the specialists' gains into the best program (P section 3.1.3)."""
 
 from __future__ import annotations
 

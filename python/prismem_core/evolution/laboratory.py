@@ -16,7 +16,7 @@ Purpose = Literal["full", "target"]
 
 @dataclass(frozen=True)
 class ValidationOutcome:
-    """`code` is `ok` or the first failing check of spec 7, `message` a sentence for the coder."""
+    """`code` is `ok` or that of the first failing check, `message` a sentence for the coder."""
 
     ok: bool
     code: str = "ok"

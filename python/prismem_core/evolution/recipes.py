@@ -1,4 +1,4 @@
-"""Strategies as choices of the same small parts: what to target, from which parent, with which cases (spec 3.5)."""
+"""Strategies as choices of the same small parts: what to target, from which parent, with which cases."""
 
 from __future__ import annotations
 

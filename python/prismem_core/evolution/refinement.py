@@ -1,4 +1,4 @@
-"""Stage II, capability refinement: a gated revision of the target's specialist (P section 3.1.2, spec 3.4)."""
+"""Stage II, capability refinement: a gated revision of the target's specialist (P section 3.1.2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How scores are averaged and compared, whatever the order of additions (spec 0.2, 0.3)."""
+"""How scores are averaged and compared, whatever the order of additions."""
 
 from __future__ import annotations
 

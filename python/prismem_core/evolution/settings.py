@@ -1,4 +1,4 @@
-"""Settings of the evolution under the names of spec 14, from a TOML table and overrides; unknown keys are refused."""
+"""Settings of the evolution, from a TOML table and overrides; unknown keys are refused."""
 
 from __future__ import annotations
 

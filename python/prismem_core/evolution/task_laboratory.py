@@ -59,7 +59,7 @@ class TaskLaboratory:
         return self._valid
 
     def validate(self, source: str, parent: str | None) -> ValidationOutcome:
-        """All checks of spec 7; no model call is made."""
+        """All checks of a candidate; no model call is made."""
         report = validate(source, parent, sandbox=self._sandbox)
         return ValidationOutcome(report.code == "ok", report.code, report.message)
 

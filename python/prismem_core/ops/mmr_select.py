@@ -66,7 +66,7 @@ def mmr_select(
     nonfinite: str = "raise",
     dtype: str | None = None,
 ) -> MmrSelection:
-    """Up to k keys of each query, relevant and unlike each other (spec 11.2): `queries` (m, d), `keys` (n, d).
+    """Up to k keys of each query, relevant and unlike each other: `queries` (m, d), `keys` (n, d).
 
     The first pick is the most relevant key for every weight; each next one has the largest relevance_weight * relevance
     - (1 - relevance_weight) * (largest similarity to a pick), which is not clipped at 0. The score of the first pick is
@@ -127,7 +127,7 @@ def check(
 def greedy(
     relevance: Float64, similarity: Float64, candidates: NDArray[np.int64], k: int, relevance_weight: float
 ) -> tuple[list[int], list[float]]:
-    """The definition of the selection: picks and their scores at selection, in order (spec 11.2)."""
+    """The definition of the selection: picks and their scores at selection, in order."""
     picks: list[int] = []
     scores: list[float] = []
     left = candidates.tolist()

@@ -55,7 +55,7 @@ def mmr_select_from(
     min_relevance: float | None = None,
     lengths: Sequence[int] | NDArray[Any] | None = None,
 ) -> MmrSelection:
-    """Up to k diverse picks for each row of `relevance` (m, n) by `similarity` (n, n), or (m, n, n) (spec 11.2).
+    """Up to k diverse picks for each row of `relevance` (m, n) by `similarity` (n, n), or (m, n, n).
 
     Both are float32; similarity[i, j] compares candidate i with pick j. The rule, ties and results are those of
     `mmr_select`. NaN relevance is no candidate; a candidate with a NaN similarity to a pick is not picked any more.

@@ -64,7 +64,7 @@ def top_k(
     nonfinite: str = "raise",
     dtype: str | None = None,
 ) -> TopK:
-    """The min(k, eligible) best keys of each query: `queries` (m, d), `keys` (n, d), <q, x> or cosine (spec 11.1).
+    """The min(k, eligible) best keys of each query: `queries` (m, d), `keys` (n, d), <q, x> or cosine.
 
     Order: score descending, then index ascending; -0.0 equals 0.0. Eligible are the keys of the query's own segment
     (all without `segments`) that `mask` (n,) or (m, n) lets pass and whose score is at least `min_score` (inclusive,

@@ -1,4 +1,4 @@
-"""Stage 6: an answer from the question and the retrieved text (spec 2)."""
+"""Stage 6: an answer from the question and the retrieved text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stage 2: units from segments, one task-model call a segment (spec 2 and 8)."""
+"""Stage 2: units from segments, one task-model call a segment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stage 3: a memory built from the units of a history, in a worker process (spec 2 and 9)."""
+"""Stage 3: a memory built from the units of a history, in a worker process."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class IndexRecipe:
 
     @property
     def key(self) -> str:
-        """Content key of the built memory (design section 4)."""
+        """Content key of the built memory."""
         groups = [[digest("units", [dict(u) for u in units]), digest("raw", raw)] for units, raw in self.groups]
         return digest("index", self.code_digest, groups, self.roles_identity, self.settings)
 

@@ -1,6 +1,4 @@
-"""What of a program decides each stage: the difference between `reuse="content"`, `"paper"` and `"off"` (spec 9,
-Table 6).
-"""
+"""What of a program decides each stage: the difference between `reuse="content"`, `"paper"` and `"off"` (P Table 6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stage 4: one structured query a question, from the question alone (spec 2 and 8)."""
+"""Stage 4: one structured query a question, from the question alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stage 5: the retrieved text of a query, read-only and independent of earlier queries (spec 2)."""
+"""Stage 5: the retrieved text of a query, read-only and independent of earlier queries."""
 
 from __future__ import annotations
 

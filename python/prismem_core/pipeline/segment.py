@@ -1,4 +1,4 @@
-"""Stage 1: cut a history into the segments that extraction reads (spec 12.7 and 14, "segment size")."""
+"""Stage 1: cut a history into the segments that extraction reads."""
 
 from __future__ import annotations
 

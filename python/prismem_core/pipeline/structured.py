@@ -1,4 +1,4 @@
-"""Structured outputs: requests whose replies must meet a schema, asked again when they do not (spec 8)."""
+"""Structured outputs: requests whose replies must meet a schema, asked again when they do not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The components of a program and what a change of them re-executes (spec section 9; PrisMem Table 6)."""
+"""The components of a program and what a change of them re-executes (PrisMem Table 6)."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def split(tree: ast.Module) -> dict[str, list[ast.stmt]]:
 
 
 def _references(nodes: Iterable[ast.stmt], names: Iterable[str], members: set[str]) -> frozenset[str]:
-    """Components named by a Name, an attribute (of Memory) or a string constant in `nodes` (spec section 9)."""
+    """Components named by a Name, an attribute (of Memory) or a string constant in `nodes`."""
     known = set(names)
     found: set[str] = set()
     for item in (part for node in nodes for part in ast.walk(node)):

@@ -1,4 +1,4 @@
-"""What a memory program shows of itself: two schemas, three instructions, a segmentation (spec section 2).
+"""What a memory program shows of itself: two schemas, three instructions, a segmentation.
 
 Pure data with a JSON round trip, because it crosses the border of the worker process; imports only the standard
 library.
@@ -161,7 +161,7 @@ def to_json_schema(schema: Iterable[FieldSpec], name: str) -> dict[str, Any]:
 class ProgramInterface:
     """Everything the pipeline needs to know of a program besides its code.
 
-    `segmentation` is `session`, or `window:LENGTH:STRIDE` in turns (spec section 12.7).
+    `segmentation` is `session`, or `window:LENGTH:STRIDE` in turns.
     """
 
     unit: Schema

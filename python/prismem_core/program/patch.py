@@ -1,4 +1,4 @@
-"""Apply and make unified diffs whose hunks are found by their lines alone (spec section 6; PrisMem appendix F)."""
+"""Apply and make unified diffs whose hunks are found by their lines alone (PrisMem appendix F)."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Hunk:
 def apply_patch(source: str, diff: str) -> str:
     """`source` with every hunk of `diff` applied; hunks are located in the original source, in any order.
 
-    Raises PatchError with a code of spec section 6 (`empty_diff`, `no_hunks`, `bad_line`, `no_context`,
-    `context_not_found`, `ambiguous_context`, `overlap`, `noop`) and the 0-based hunk where one is at fault.
+    Raises PatchError with a code (`empty_diff`, `no_hunks`, `bad_line`, `no_context`, `context_not_found`,
+    `ambiguous_context`, `overlap`, `noop`) and the 0-based hunk where one is at fault.
     """
     source, diff = _newlines(source), _newlines(diff)
     hunks = _parse(diff)

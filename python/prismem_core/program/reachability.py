@@ -1,4 +1,4 @@
-"""The code a method can run, as one digest: the key of `reuse="content"` (spec section 9, design section 4).
+"""The code a method can run, as one digest: the key of `reuse="content"`.
 
 The digest errs on the side of holding too much. What runs without being named (module statements, bases, decorators,
 special methods, assignments that call something unknown) always counts; where a name is looked up dynamically

@@ -1,4 +1,4 @@
-"""Check a model's reply against the schema of a memory unit or a query (spec section 8; PrisMem appendix A.4)."""
+"""Check a model's reply against the schema of a memory unit or a query (PrisMem appendix A.4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the caller brings: a chat model, an embedder, a judge and a designer (design, section 6)."""
+"""What the caller brings: a chat model, an embedder, a judge and a designer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The events of a run, each a frozen record that is one line of the journal (design, section 4).
+"""The events of a run, each a frozen record that is one line of the journal.
 
 Fields are plain JSON values and never hold a duration, a date or a count of real calls: two runs with the same seed
 write the same events. Program ids are `n00` (the seed), `n07` (the candidate of iteration 7), `n07r1` (its first

@@ -1,4 +1,4 @@
-"""The journal of a run: one event a line, append-only, the only truth of the run directory (design, section 4).
+"""The journal of a run: one event a line, append-only, the only truth of the run directory.
 
 A line is the canonical JSON of an event with its `index` and the `time` it was written; `time` is the one field that
 differs between two runs with the same seed. A line goes to the file in one write(2), so a kill leaves at most one torn

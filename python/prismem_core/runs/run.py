@@ -1,4 +1,4 @@
-"""The run directory: manifest, journal and the files derived from it (design, section 4).
+"""The run directory: manifest, journal and the files derived from it.
 
     run.json  journal.jsonl  programs/n07-3f2a91c0.py  patches/n05-n07.diff  evaluations/n07.jsonl
 

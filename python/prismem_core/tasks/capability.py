@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Capability(StrEnum):
-    """A capability; iteration order is the canonical order that settles every tie (spec 0.1)."""
+    """A capability; iteration order is the canonical order that settles every tie."""
 
     FACTUAL_RETRIEVAL = "factual_retrieval"
     TEMPORAL = "temporal"

@@ -1,4 +1,4 @@
-"""A long dialogue: sessions of turns. It holds nothing that a memory program must not see (spec 1)."""
+"""A long dialogue: sessions of turns. It holds nothing that a memory program must not see."""
 
 from __future__ import annotations
 

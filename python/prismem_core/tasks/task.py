@@ -1,4 +1,4 @@
-"""A question about a history with its reference answer, evidence and labels, which no memory program sees (spec 1)."""
+"""A question about a history with its reference answer, evidence and labels, which no memory program sees."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Dataset:
             raise DataError(f"data set {self.name!r} has no task {task_id!r}") from None
 
     def split(self, parts: Mapping[str, Sequence[str]] | None = None) -> Split:
-        """The tasks of each part; a part lists history ids and no history may stand in two parts (spec 13)."""
+        """The tasks of each part; a part lists history ids and no history may stand in two parts."""
         if parts is None and not self.default_split:
             raise DataError(
                 f"data set {self.name!r} has only {len(self.histories)} conversation, and no conversation may stand in "

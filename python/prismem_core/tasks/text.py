@@ -1,4 +1,4 @@
-"""Normal forms, stems and text blocks: the few text rules that several rooms must share to the letter (spec 4, 5.3)."""
+"""Normal forms, stems and text blocks: the few text rules that several rooms must share to the letter."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _TOKEN = re.compile(r"[a-z0-9]+")
 
 
 def normal_form(text: str) -> str:
-    """The form in which two snippets are compared: NFKC, casefold, whitespace runs to one space, strip (spec 4)."""
+    """The form in which two snippets are compared: NFKC, casefold, whitespace runs to one space, strip."""
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
 def distinct_evidence(texts: Iterable[str]) -> tuple[str, ...]:
-    """The snippets that differ in normal form, first spelling each, in order, empty ones dropped (spec 4)."""
+    """The snippets that differ in normal form, first spelling each, in order, empty ones dropped."""
     kept: dict[str, str] = {}
     for text in texts:
         form = normal_form(text)
@@ -37,7 +37,7 @@ def distinct_evidence(texts: Iterable[str]) -> tuple[str, ...]:
 
 
 def blocks(text: str) -> list[str]:
-    r"""The non-blank lines of a retrieved text, stripped; split on `\n` (spec 4)."""
+    r"""The non-blank lines of a retrieved text, stripped; split on `\n`."""
     return [line for line in (part.strip() for part in text.split("\n")) if line]
 
 
@@ -61,11 +61,11 @@ def tokens(text: str) -> list[str]:
 
 
 def content_stems(text: str) -> list[str]:
-    """Stems of the tokens that are no stop words, in order, repeats kept (spec 5.3)."""
+    """Stems of the tokens that are no stop words, in order, repeats kept."""
     return [stem(token) for token in tokens(text) if token not in STOP_WORDS]
 
 
 def dice(left: str, right: str) -> float:
-    """Dice coefficient of the two texts' sets of content stems, in [0, 1]; 0.0 if both are empty (spec 5.3)."""
+    """Dice coefficient of the two texts' sets of content stems, in [0, 1]; 0.0 if both are empty."""
     a, b = set(content_stems(left)), set(content_stems(right))
     return 2 * len(a & b) / (len(a) + len(b)) if a or b else 0.0

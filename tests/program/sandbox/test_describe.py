@@ -1,4 +1,4 @@
-"""`describe`: a program's interface comes from a throw-away process, its faults as codes of spec section 7."""
+"""`describe`: a program's interface comes from a throw-away process, its faults as codes."""
 
 from __future__ import annotations
 

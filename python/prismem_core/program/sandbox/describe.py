@@ -12,7 +12,7 @@ from prismem_core.program.sandbox.frames import FrameError, plain_text
 
 
 class Refused(CandidateError):
-    """The inspection of a loaded program found a fault; `code` is a code of spec section 7."""
+    """The inspection of a loaded program found a fault; `code` is one of `validation/procedure.py`."""
 
     def __init__(self, code: str, message: str, line: int | None) -> None:
         super().__init__("error", message, line)

@@ -34,7 +34,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of one worker (spec section 14); `index_*` also bind loading the program and `Memory.__init__`.
+    """Limits of one worker; `index_*` also bind loading the program and `Memory.__init__`.
 
     Time spent in the backend handler counts against neither processor nor wall time. `embed_texts` also bounds the
     number of `embed` calls. Memory is the address space of the worker, interpreter and libraries included.

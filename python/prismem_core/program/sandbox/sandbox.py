@@ -78,7 +78,7 @@ class Sandbox:
     def describe(self, source: str) -> ProgramInterface:
         """The interface of a program, read in a throw-away process.
 
-        ProgramError with the code of spec section 7: what the inspection finds, `load_error` if executing the module
+        ProgramError with the code of the failing check: what the inspection finds, `load_error` if executing the module
         fails, `too_slow` if it does not end.
         """
         with self._worker(_DESCRIBE, None) as worker:

@@ -1,4 +1,4 @@
-"""Names, attributes and constructs a program may not use (spec section 7, step 5).
+"""Names, attributes and constructs a program may not use (step 5 of validation).
 
 The check explains and stops the careless; the process around the program is what confines it.
 """

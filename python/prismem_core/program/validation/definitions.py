@@ -1,4 +1,4 @@
-"""What the syntax tree alone decides of steps 7-10 of validation (spec section 7).
+"""What the syntax tree alone decides of steps 7-10 of validation.
 
 Only certain failures are told: whatever could still come right when the module is loaded is left to the loaded module.
 """
@@ -35,7 +35,7 @@ _UNSUPPORTED = frozenset(
 
 
 def definition_fault(tree: ast.Module, origins: Origins) -> tuple[str, Finding] | None:
-    """The first (code, finding) that is certain, in the order of spec section 7."""
+    """The first (code, finding) that is certain, in the order of validation."""
     check = _Definitions(tree, origins)
     for code, step in (
         ("missing_definition", check.missing),

@@ -1,4 +1,4 @@
-"""The steps of validation that run the program: a smoke run and a probe at scale, in workers (spec 7, steps 11-12)."""
+"""The steps of validation that run the program: a smoke run and a probe at scale, in workers (steps 11-12)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _INVALID_ORDER = ("retrieve_type", "retrieve_length")
 
 @dataclass(frozen=True)
 class ValidationLimits:
-    """What the dynamic steps allow (spec section 14); `cpu_seconds` is the program's own processor time in the probe.
+    """What the dynamic steps allow; `cpu_seconds` is the program's own processor time in the probe.
 
     `timeout_seconds` bounds the smoke run and the probe, each by itself, the stand-in backend's time left out.
     """
@@ -124,7 +124,7 @@ def _opened(source: str, sandbox: Sandbox, limits: ValidationLimits, backend: St
 
 
 def _run(what: str, backend: StubBackend, call: Callable[[], Result]) -> Result:
-    """The result of a call of the program; its failure as ProgramError with a code of spec section 7."""
+    """The result of a call of the program; its failure as ProgramError with the code of the failing check."""
     try:
         result = call()
         backend.check_time()

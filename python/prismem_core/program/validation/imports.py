@@ -1,4 +1,4 @@
-"""Which imports a program may make (spec section 7, step 4)."""
+"""Which imports a program may make (step 4 of validation)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read a loaded program's schemas, instructions and methods; refuse what breaks the contract (spec 7, steps 7-10).
+"""Read a loaded program's schemas, instructions and methods; refuse what breaks the contract (validation, steps 7-10).
 
 Runs in the worker after the module was executed, so it imports nothing but the interface and the errors.
 """

@@ -125,7 +125,7 @@ class Origins:
         return None
 
     def _flow(self, scope: Scope, target: ast.expr, value: ast.expr) -> bool:
-        # The backend is known by its names alone (spec section 7), not by where it is handed.
+        # The backend is known by its names alone, not by where it is handed.
         origins = self.of(value) - {BACKEND}
         if not origins:
             return False

@@ -1,4 +1,13 @@
-"""The whole check of a candidate program: what its text shows, what it defines, what it does (spec section 7)."""
+"""The whole check of a candidate program: what its text shows, what it defines, what it does (P A.4).
+
+Steps and their codes, in order; the first that fails is the result:
+
+ 1 `empty_source`       2 `syntax_error`       3 `no_change` (against its parent, layout and comments apart)
+ 4 `forbidden_import`   5 `forbidden_access`   6 `load_error` (executing the module raises)
+ 7 `missing_definition`   8 `bad_instruction`   9 `bad_schema`   10 `bad_signature`
+11 the smoke run: `smoke_error`, `index_return`, `retrieve_type`, `retrieve_length`, `retrieve_stateful`
+12 the probe at scale: `backend_calls`; and, at any step that runs the program, `too_slow`
+"""
 
 from __future__ import annotations
 
@@ -12,7 +21,7 @@ from prismem_core.program.validation.static import check_static
 def validate(
     source: str, parent: str | None = None, *, sandbox: Sandbox | None = None, limits: ValidationLimits | None = None
 ) -> ValidationReport:
-    """`ok`, or the code of the first failing check of spec section 7 with the program's own line where one is known.
+    """`ok`, or the code of the first failing check, with the program's own line where one is known.
 
     `parent` is the source the program was made from: a program that differs from it in comments and layout alone is
     `no_change`. The program runs in workers of `sandbox` (a new one if None) with a stand-in backend; no model is

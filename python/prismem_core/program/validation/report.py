@@ -20,7 +20,7 @@ class Finding:
 class GateReport:
     """Outcome of the check that runs nothing: `reject`, `flag` (accepted, with warnings) or `pass`.
 
-    `code` is that of spec section 7 for `reject`, else `ok`.
+    `code` is that of the failing check for `reject`, else `ok`.
     """
 
     outcome: str
@@ -32,7 +32,7 @@ class GateReport:
 
 @dataclass(frozen=True)
 class ValidationReport:
-    """Outcome of the full check: `ok` or the code of the first failing check of spec section 7."""
+    """Outcome of the full check: `ok` or the code of the first failing check."""
 
     code: str
     message: str

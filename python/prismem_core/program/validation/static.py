@@ -1,4 +1,4 @@
-"""The check that runs nothing: steps 1-5 of validation and what the syntax tree decides of steps 7-10 (spec section 7).
+"""The check that runs nothing: steps 1-5 of validation and what the syntax tree decides of steps 7-10.
 
 Its time is bounded by the size, depth and node count that `parse_module` allows, each pass being linear in them.
 """

@@ -1,4 +1,4 @@
-"""Made-up sessions and a stand-in for the backend: what a candidate is tried with before it gets real ones (spec 7)."""
+"""Made-up sessions and a stand-in for the backend: what a candidate is tried with before it gets real ones."""
 
 from __future__ import annotations
 
