@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 
 from prismem_core.errors import ArgumentError
 
-KINDS = ("float32", "float16", "bfloat16")
-
 _DLPACK_DEVICES = {1: "cpu", 2: "cuda", 3: "cpu", 13: "cuda"}  # 3: pinned host memory, 13: managed memory
 
 
@@ -36,7 +34,10 @@ class Place:
 
 @dataclass(frozen=True)
 class Rows:
-    """A matrix (n, d) in the caller's memory; bfloat16 is held as its uint16 bits. `kind` is one of `KINDS`."""
+    """A matrix (n, d) in the caller's memory; bfloat16 is held as its uint16 bits.
+
+    `kind` is `float32`, `float16` or `bfloat16`.
+    """
 
     name: str
     data: NDArray[Any]

@@ -33,13 +33,3 @@ class DiagnosticsTable:
 
     rows: Mapping[Capability, DiagnosticsRow]
     lengths: Lengths
-
-    @property
-    def chars_per_unit(self) -> float:
-        """Mean characters of a unit's JSON text."""
-        return self.lengths.chars_per_unit
-
-    @property
-    def retrieved_chars(self) -> float:
-        """Mean characters of a retrieved text."""
-        return self.lengths.retrieved_chars

@@ -14,7 +14,6 @@ from prismem_core.pipeline.pipeline import ExtractedHistory, Pipeline
 from prismem_core.pipeline.trace import Failure, StageUsage, Trace
 from prismem_core.program.program import Program
 from prismem_core.roles.protocols import Judge, Verdict
-from prismem_core.tasks.capability import CAPABILITIES, Capability
 from prismem_core.tasks.task import Dataset, Task
 
 
@@ -72,16 +71,6 @@ class Evaluation:
 def mean(values: Sequence[float]) -> float:
     """The exactly summed mean; 0.0 for no values."""
     return math.fsum(values) / len(values) if values else 0.0
-
-
-def capability_means(outcomes: Sequence[Outcome]) -> dict[Capability, float]:
-    """Mean selection score by primary capability, canonical order, capabilities without a scored task left out."""
-    means = {}
-    for capability in CAPABILITIES:
-        own = [o.scored.score for o in outcomes if o.task.primary == capability and o.scored.score is not None]
-        if own:
-            means[capability] = mean(own)
-    return means
 
 
 class Evaluator:

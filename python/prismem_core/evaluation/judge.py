@@ -5,7 +5,6 @@ from __future__ import annotations
 from prismem_core.evaluation.metrics import (
     bleu1,
     cut_words,
-    f1_first,
     f1_multi,
     f1_multi_symmetric,
     f1_set,
@@ -16,19 +15,6 @@ from prismem_core.evaluation.metrics import (
 )
 from prismem_core.roles.protocols import Verdict
 from prismem_core.tasks.task import Task
-
-__all__ = [
-    "LexicalJudge",
-    "bleu1",
-    "f1_first",
-    "f1_multi",
-    "f1_multi_symmetric",
-    "f1_set",
-    "is_abstention",
-    "official_f1",
-    "plain_coverage",
-    "rubric_coverage",
-]
 
 
 class LexicalJudge:

@@ -8,10 +8,9 @@ and the evidence was there to see.
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -134,9 +133,3 @@ def _said(task: Task, reply: str, stats: DatasetStats) -> float:
         return rubric_coverage(reply, task.rubric, task.question, stats.boilerplate, stats.reply_words)
     metrics = {"f1_multi": f1_multi_symmetric, "f1_first": f1_first}
     return metrics.get(task.metric, official_f1)(reply, task.reference)
-
-
-def overall(scores_by_capability: Mapping[str, Iterable[float]]) -> float:
-    """Mean over the capabilities present of the mean score; 0.0 for nothing."""
-    means = [math.fsum(values) / len(values) for scores in scores_by_capability.values() if (values := list(scores))]
-    return math.fsum(means) / len(means) if means else 0.0

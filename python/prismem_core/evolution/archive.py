@@ -54,7 +54,6 @@ class ProgramRecord:
     summary: str
     components: tuple[str, ...]
     scores: dict[str, float] = field(default_factory=dict)
-    test_scores: dict[str, float] = field(default_factory=dict)
     full: bool = False
 
 
@@ -161,9 +160,8 @@ class Archive:
 
     def _evaluated(self, event: Evaluated) -> None:
         program = self.program(event.program)
-        if event.purpose == "test":
-            program.test_scores = dict(event.scores)
-        elif event.failure is None:
+        # Test scores come after the end and drive nothing: no decision can read what is not kept.
+        if event.purpose != "test" and event.failure is None:
             program.scores.update(event.scores)
             program.full = program.full or event.purpose == "full"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from prismem_core.errors import ProgramError
 from prismem_core.evaluation.cases import Case
@@ -17,8 +17,6 @@ from prismem_core.program.validation import validate
 from prismem_core.roles.ledger import Ledger
 from prismem_core.roles.protocols import Embedder
 from prismem_core.tasks.task import Task
-
-EvaluationListener = Callable[[str, str, Evaluation], None]
 
 
 class TaskLaboratory:
@@ -37,7 +35,6 @@ class TaskLaboratory:
         sandbox: Sandbox,
         ledger: Ledger,
         diagnostic_embedder: Embedder,
-        listener: EvaluationListener | None = None,
     ) -> None:
         self._evaluator = evaluator
         self._train = tuple(train)
@@ -45,7 +42,6 @@ class TaskLaboratory:
         self._sandbox = sandbox
         self._ledger = ledger
         self._diagnoser = Diagnoser(evaluator.pipeline, evaluator.dataset.histories, diagnostic_embedder)
-        self._listener = listener
         self._kept: dict[tuple[str, tuple[str, ...]], Evaluation] = {}
 
     @property
@@ -69,8 +65,6 @@ class TaskLaboratory:
             evaluation = self._run(program_id, source, tuple(task_ids))
         except ProgramError as error:
             return SetEvaluation({}, CandidateFailure(error.code, str(error), error.line))
-        if self._listener is not None:
-            self._listener(program_id, purpose, evaluation)
         details = summarise(evaluation)
         if evaluation.failure is not None:
             task_id, failure = evaluation.failure

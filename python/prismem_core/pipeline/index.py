@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,12 +17,6 @@ from prismem_core.pipeline.trace import StageUsage
 from prismem_core.program.sandbox import Limits, MemoryWorker, Sandbox
 from prismem_core.prompts.catalog import render
 from prismem_core.roles.protocols import ChatRequest, Embedder
-
-
-class RecordsCalls(Protocol):
-    """A backend whose use is measured."""
-
-    usage: StageUsage
 
 
 class EngineBackend:

@@ -49,12 +49,6 @@ class StageUsage:
         self.embedded_texts += texts
         self.embedded_tokens += tokens
 
-    def merge(self, other: StageUsage) -> None:
-        """Add all of `other`."""
-        for stage, usage in other.stages.items():
-            self.stages[stage].add(usage)
-        self.embed(other.embedded_texts, other.embedded_tokens)
-
     def merge_dict(self, record: Mapping[str, Any]) -> None:
         """Add a usage in its JSON form."""
         for stage, usage in record["stages"].items():

@@ -70,10 +70,6 @@ class Components:
             {name: _references(nodes, parts.keys(), members) for name, nodes in parts.items()},
         )
 
-    def reachable(self, roots: Iterable[str]) -> set[str]:
-        """`roots` and every component they refer to, directly or not."""
-        return _reachable(roots, self.references)
-
 
 def split(tree: ast.Module) -> dict[str, list[ast.stmt]]:
     """The statements of a module by component; a module docstring belongs to none."""

@@ -17,6 +17,7 @@ from prismem_core.roles.ledger import Ledger
 from prismem_core.roles.protocols import Chat, ChatReply, ChatRequest, Embedder
 
 EMBEDDING_CHUNK = 32
+EMBEDDING_STAGE = "embed"
 
 
 class _Flights:
@@ -59,14 +60,11 @@ class CachedChat:
     is stored and entered in the ledger as soon as its sub-batch returns. A reply cut by the output limit is not stored.
     """
 
-    def __init__(
-        self, chat: Chat, cache: ExecutionCache, ledger: Ledger, *, workers: int = 1, role: str = "chat"
-    ) -> None:
+    def __init__(self, chat: Chat, cache: ExecutionCache, ledger: Ledger, *, workers: int = 1) -> None:
         self.identity = chat.identity
         self._chat = chat
         self._cache = cache
         self._ledger = ledger
-        self._role = role
         self._workers = max(1, workers)
         self._flights = _Flights()
 
@@ -124,7 +122,7 @@ class CachedChat:
             if reply.finish_reason == "stop":
                 record = {"text": reply.text, "input_tokens": reply.input_tokens, "output_tokens": reply.output_tokens}
                 self._cache.put_json(request.purpose, key, record)
-            self._ledger.record(self._role, request.purpose, key, reply.input_tokens, reply.output_tokens)
+            self._ledger.record("chat", request.purpose, key, reply.input_tokens, reply.output_tokens)
             result.append(reply)
         return result
 
@@ -147,13 +145,12 @@ def _in_order(
 class CachedEmbedder:
     """An Embedder that stores the row of every text under its digest and the embedder's identity."""
 
-    def __init__(self, embedder: Embedder, cache: ExecutionCache, ledger: Ledger, *, stage: str = "embed") -> None:
+    def __init__(self, embedder: Embedder, cache: ExecutionCache, ledger: Ledger) -> None:
         self.identity = embedder.identity
         self.dimension = embedder.dimension
         self._embedder = embedder
         self._cache = cache
         self._ledger = ledger
-        self._stage = stage
         self._flights = _Flights()
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
@@ -161,7 +158,7 @@ class CachedEmbedder:
         keys = [digest("embedding", self.identity, text) for text in texts]
         unique = dict(zip(keys, texts, strict=True))
         rows: dict[str, NDArray[np.float32]] = {}
-        for key, row in zip(unique, self._cache.get_arrays(self._stage, list(unique)), strict=True):
+        for key, row in zip(unique, self._cache.get_arrays(EMBEDDING_STAGE, list(unique)), strict=True):
             if row is not None:
                 rows[key] = row
         missing = [key for key in unique if key not in rows]
@@ -177,7 +174,7 @@ class CachedEmbedder:
         try:
             for start in range(0, len(mine), EMBEDDING_CHUNK):
                 chunk = mine[start : start + EMBEDDING_CHUNK]
-                for key, row in zip(chunk, self._cache.get_arrays(self._stage, chunk), strict=True):
+                for key, row in zip(chunk, self._cache.get_arrays(EMBEDDING_STAGE, chunk), strict=True):
                     if row is not None:
                         rows[key] = row
                 fresh = [key for key in chunk if key not in rows]
@@ -203,7 +200,7 @@ class CachedEmbedder:
             )
         rows = {}
         for key, row in zip(keys, result, strict=True):
-            self._cache.put_array(self._stage, key, row)
-            self._ledger.record("embedder", self._stage, key, -(-len(unique[key]) // 4), 0)
+            self._cache.put_array(EMBEDDING_STAGE, key, row)
+            self._ledger.record("embedder", EMBEDDING_STAGE, key, -(-len(unique[key]) // 4), 0)
             rows[key] = row
         return rows

@@ -159,11 +159,11 @@ class Origins:
             outer: list[tuple[ast.AST, Scope]] = [(part, scope) for part in evaluated_at_definition(node)]
             inner = Scope("class" if isinstance(node, ast.ClassDef) else "function", scope)
             if not isinstance(node, ast.ClassDef):
-                self._parameters(node, inner, scope)
+                self._parameters(node, inner)
             return outer + [(statement, inner) for statement in node.body]
         if isinstance(node, ast.Lambda):
             inner = Scope("function", scope)
-            self._parameters(node, inner, scope)
+            self._parameters(node, inner)
             defaults = [part for part in [*node.args.defaults, *node.args.kw_defaults] if part is not None]
             return [*((part, scope) for part in defaults), (node.body, inner)]
         if isinstance(node, _COMPREHENSIONS):
@@ -182,9 +182,7 @@ class Origins:
             return [(node.value, scope)]
         return [(child, scope) for child in ast.iter_child_nodes(node)]
 
-    def _parameters(
-        self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda, inner: Scope, outer: Scope
-    ) -> None:
+    def _parameters(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda, inner: Scope) -> None:
         names = [argument.arg for argument in arguments(node)]
         inner.bound.update(names)
         spec = node.args

@@ -49,7 +49,7 @@ def _load_folder(folder: Path) -> Dataset:
     source = Source(folder)
     chats = chat_folders(folder)
     if chats:
-        return load_beam_folder(folder, chats, source)
+        return load_beam_folder(chats, source)
     files = sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
     lines = [path for path in files if path.name.endswith((".jsonl", ".jsonl.gz"))]
     if lines:

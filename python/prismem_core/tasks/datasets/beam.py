@@ -52,7 +52,7 @@ def is_beam_table(value: Any) -> bool:
     return bool(rows) and all(isinstance(row, dict) and {"chat", "probing_questions"} <= set(row) for row in rows[:3])
 
 
-def load_beam_folder(root: Path, folders: Sequence[Path], source: Source) -> Dataset:
+def load_beam_folder(folders: Sequence[Path], source: Source) -> Dataset:
     """The data set of chat folders: `chat.json` and `probing_questions/probing_questions.json`, packed or not."""
     chats = []
     repairs: Counter[str] = Counter()
