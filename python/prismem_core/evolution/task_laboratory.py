@@ -62,7 +62,7 @@ class TaskLaboratory:
     def evaluate(self, program_id: str, source: str, task_ids: Sequence[str], purpose: Purpose) -> SetEvaluation:
         """Scores of the tasks, or the first failure."""
         try:
-            evaluation = self._run(program_id, source, tuple(task_ids))
+            evaluation = self._run(program_id, source, tuple(task_ids), exact=True)
         except ProgramError as error:
             return SetEvaluation({}, CandidateFailure(error.code, str(error), error.line))
         details = summarise(evaluation)
@@ -89,10 +89,12 @@ class TaskLaboratory:
         evaluation = self._run(program_id, source, tuple(task.id for task in self._train))
         return self._diagnoser.lengths(evaluation, self._train)
 
-    def _run(self, program_id: str, source: str, task_ids: tuple[str, ...]) -> Evaluation:
+    def _run(self, program_id: str, source: str, task_ids: tuple[str, ...], *, exact: bool = False) -> Evaluation:
         program = Program(source)
         for (digest, ids), kept in self._kept.items():
-            if digest == program.digest and set(task_ids) <= set(ids):
+            # What enters the journal must not depend on what this process happens to have kept: a larger evaluation
+            # would put its own means, and the failure of a task that was not asked for, there.
+            if digest == program.digest and (ids == task_ids if exact else set(task_ids) <= set(ids)):
                 return kept
         with self._ledger.scope(program=program_id):
             evaluation = self._evaluator.evaluate(program, task_ids)
