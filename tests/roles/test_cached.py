@@ -112,6 +112,17 @@ def test_a_reply_cut_by_the_limit_is_not_stored_but_is_counted() -> None:
     assert ledger.totals()["chat", "ask"].calls == 2
 
 
+def test_a_stored_reply_that_is_evicted_at_once_is_still_the_reply(monkeypatch: pytest.MonkeyPatch) -> None:
+    chat = Echo()
+    cached = CachedChat(chat, ExecutionCache(), Ledger())
+    found = {"text": "stored", "input_tokens": 1, "output_tokens": 1}
+    # Missed, then stored by another thread, then evicted.
+    answers = iter([None, found, None, None])
+    monkeypatch.setattr(cached._cache, "get_json", lambda stage, key: next(answers))
+    assert [r.text for r in cached.complete([request("a")])] == ["stored"]
+    assert chat.seen == []
+
+
 class Letters:
     """Embeds a text by its first two letters."""
 

@@ -56,8 +56,8 @@ class CachedChat:
     """A Chat that stores every complete reply under the digest of its request and the model's identity.
 
     Misses go to the model in sub-batches of its `batch` attribute (default: all at once) on up to `workers` threads;
-    each reply
-    is stored and entered in the ledger as soon as its sub-batch returns. A reply cut by the output limit is not stored.
+    each reply is stored and entered in the ledger as soon as its sub-batch returns. A reply cut by the output limit is
+    not stored.
     """
 
     def __init__(self, chat: Chat, cache: ExecutionCache, ledger: Ledger, *, workers: int = 1) -> None:
@@ -108,17 +108,17 @@ class CachedChat:
         return replies
 
     def _call(self, chunk: list[str], by_key: dict[str, ChatRequest]) -> list[ChatReply]:
-        requests = [by_key[key] for key in chunk]
-        fresh = [key for key in chunk if self._cache.get_json(by_key[key].purpose, key) is None]
+        # Another thread may have stored some since they were missed; what is read here may be evicted at any time.
+        stored = {key: self._cache.get_json(by_key[key].purpose, key) for key in chunk}
+        fresh = [key for key in chunk if stored[key] is None]
         replies = dict(zip(fresh, self._chat.complete([by_key[key] for key in fresh]), strict=True)) if fresh else {}
         result = []
-        for key, request in zip(chunk, requests, strict=True):
-            reply = replies.get(key)
-            if reply is None:
-                found = self._cache.get_json(request.purpose, key)
-                assert found is not None
+        for key in chunk:
+            request, found = by_key[key], stored[key]
+            if found is not None:
                 result.append(ChatReply(found["text"], found["input_tokens"], found["output_tokens"]))
                 continue
+            reply = replies[key]
             if reply.finish_reason == "stop":
                 record = {"text": reply.text, "input_tokens": reply.input_tokens, "output_tokens": reply.output_tokens}
                 self._cache.put_json(request.purpose, key, record)
