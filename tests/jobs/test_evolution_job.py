@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from prismem_core.errors import DataError, RunError
+from prismem_core.errors import DataError, ProgramError, RunError
 from prismem_core.evolution.laboratory import SilentObserver
 from prismem_core.jobs.evolution_job import EvolutionJob, resume_run, start_run
 from prismem_core.jobs.reports import load_report, write_markdown
@@ -177,3 +177,16 @@ def test_a_watcher_sees_calls_and_what_the_cache_answered(tmp_path: Path, make_j
     assert asked == made + answered
     assert 0 < answered < asked
     assert [count for count, _, _ in seen] == sorted(count for count, _, _ in seen)
+
+
+def test_what_stands_in_is_said_once(
+    tmp_path: Path,
+    make_job: Make,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("prismem_core.clients.offline.roles.why_missing", lambda: "package 'x' is not installed")
+    job = replace(make_job({"embedder": "auto"}), start="no program\n")
+    with caplog.at_level("WARNING", logger="prismem_core"), pytest.raises(ProgramError):
+        start_run(tmp_path / "run", job, SilentObserver())
+    assert [record.getMessage().count("package 'x' is not installed") for record in caplog.records] == [1]

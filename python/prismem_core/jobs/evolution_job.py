@@ -68,12 +68,11 @@ def start_run(
     `announce` gets the lines on what was loaded, `watch` the workbench before the work begins.
     """
     dataset, split = _prepare(job)
-    Program(job.start)
     manifest = Manifest(
         prismem_core.__version__,
         job.evolution.model_dump(),
         {"digest": dataset.digest, "name": dataset.name, "source": job.data, "repairs": dict(dataset.repairs)},
-        make_roles(job.job).identities,
+        make_roles(job.job, quiet=True).identities,
         {
             "job": job.job.model_dump(),
             "parts": None if job.parts is None else {part: list(ids) for part, ids in job.parts.items()},
@@ -123,7 +122,7 @@ def resume_run(
             f"{directory}/{MANIFEST} does not say how to go on ({error}); restore it from a copy or start a new run"
         ) from None
     dataset, split = _prepare(job)
-    roles = make_roles(job.job).identities
+    roles = make_roles(job.job, quiet=True).identities
     with Run.open(directory, version=prismem_core.__version__, data_digest=dataset.digest, roles=roles) as run:
         _go_on(run, job, dataset, split, observer, watch)
     return directory

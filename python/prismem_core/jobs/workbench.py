@@ -73,6 +73,9 @@ class Workbench:
         self.close()
 
 
-def make_roles(settings: JobSettings, cache: ExecutionCache | None = None) -> Roles:
-    """The roles that the settings name; raises SettingsError where an extra they need is missing."""
-    return offline_roles(cache=cache, workers=settings.workers, embedder=settings.embedder, reranker=settings.reranker)
+def make_roles(settings: JobSettings, cache: ExecutionCache | None = None, *, quiet: bool = False) -> Roles:
+    """The roles that the settings name; raises SettingsError where an extra they need is missing.
+
+    `quiet` logs nothing of what stands in for what: for a look at the identities before the roles are put to work.
+    """
+    return offline_roles(cache, settings.workers, embedder=settings.embedder, reranker=settings.reranker, quiet=quiet)

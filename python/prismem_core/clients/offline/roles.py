@@ -17,13 +17,18 @@ _LOGGER = logging.getLogger("prismem_core")
 
 
 def offline_roles(
-    cache: PairStore | None = None, workers: int = 2, *, embedder: str = "auto", reranker: bool = True
+    cache: PairStore | None = None,
+    workers: int = 2,
+    *,
+    embedder: str = "auto",
+    reranker: bool = True,
+    quiet: bool = False,
 ) -> Roles:
     """Task model, embedder, lexical judge and diagnostic embedder.
 
     `embedder` is `bge-small`, `hashing` or `auto` (bge-small where the extra `offline` is installed, else hashing,
-    which is
-    logged once). `cache` keeps the cross-encoder's scores. Raises SettingsError for bge-small without the extra.
+    which is logged as a warning unless `quiet`). `cache` keeps the cross-encoder's scores. Raises SettingsError for
+    bge-small without the extra.
     """
     missing = why_missing()
     if embedder == "bge-small" and missing:
@@ -32,7 +37,7 @@ def offline_roles(
     chosen: Embedder = hashing
     if embedder != "hashing" and not missing:
         chosen = BgeSmallEmbedder(workers=workers)
-    elif embedder == "auto":
+    elif embedder == "auto" and not quiet:
         _LOGGER.warning("a hashing embedder and a reader without cross-encoder stand in: %s", missing)
     scorer = CrossEncoder(store=cache) if reranker and not missing else None
     return Roles(OfflineChat(scorer), chosen, LexicalJudge(), hashing)
