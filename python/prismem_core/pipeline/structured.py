@@ -13,7 +13,7 @@ from prismem_core.roles.protocols import ChatReply, ChatRequest
 T = TypeVar("T")
 
 _FENCE = re.compile(r"^\s*```[a-zA-Z]*\s*\n(.*?)\n?\s*```\s*$", re.DOTALL)
-_THINKING = re.compile(r"<think>.*?</think>", re.DOTALL | re.IGNORECASE)
+_THINKING = re.compile(r"\s*<think>.*?(?:</think>|\Z)", re.DOTALL | re.IGNORECASE)
 
 
 class CompletesWithSalt(Protocol):
@@ -42,18 +42,23 @@ class Answered(Generic[T]):
 def extract_json(text: str) -> str:
     """The JSON object inside a reply: after reasoning text, inside a code fence or between prose; the text itself if
     none.
+
+    Reasoning is what a `<think>` at the very beginning opens, up to its end or, where it has none, that of the reply:
+    the same tag inside a value is part of the value.
     """
-    text = _THINKING.sub("", text).strip()
+    thinking = _THINKING.match(text)
+    text = text[thinking.end() if thinking else 0 :].strip()
     fenced = _FENCE.match(text)
     if fenced:
         text = fenced[1].strip()
-    if text.startswith("{"):
-        return text
     decoder = json.JSONDecoder()
     for match in re.finditer(r"\{", text):
         try:
             _, end = decoder.raw_decode(text, match.start())
         except (ValueError, RecursionError):
+            if match.start() == 0:
+                # What begins as an object is meant as one: a piece of it must not pass for the whole.
+                return text
             continue
         return text[match.start() : end]
     return text
