@@ -27,8 +27,8 @@ def summarise_outcomes(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
     `overall` is the mean over the capabilities present, `score` the mean over questions; `official` likewise.
     `official_answerable` is the official metric over answerable questions (LoCoMo: categories 1-4),
-    `false_abstentions` the share of them that were declined. Rows
-    without a value are left out of a mean and `scored`, `failed` tell how many there are.
+    `false_abstentions` the share of them that were declined. Rows without a value are left out of a mean; `scored` and
+    `failed` tell how many have one and how many broke.
     """
     by_capability = {}
     for capability in CAPABILITIES:

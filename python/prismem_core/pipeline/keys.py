@@ -27,9 +27,9 @@ def stage_keys(program: Program, reuse: Reuse) -> StageKeys:
     """Keys of a program.
 
     `content`: code counts by what is reachable, instructions and schemas by value, so equal work is shared whatever
-    changed around
-    it. `paper`: a stage is shared only while every component that Table 6 puts at or before it is unchanged. `off`:
-    nothing is shared between programs that differ in a single character, which measures what reuse saves.
+    changed around it. `paper`: a stage is shared only while every component that Table 6 puts at or before it is
+    unchanged. `off`: nothing is shared between programs that differ in a single character, which measures what reuse
+    saves. Raises ProgramError (`syntax_error`) for a source that does not parse.
     """
     if reuse == "off":
         own = digest("off", program.digest)

@@ -78,7 +78,7 @@ class Ledger:
 
     @contextmanager
     def scope(self, **fields: Any) -> Iterator[None]:
-        """Mark every record made inside with these fields (such as `iteration` and `program`)."""
+        """Mark every record made inside with these fields (`program` and `purpose`)."""
         with self._lock:
             before, self._scope = self._scope, {**self._scope, **fields}
         try:

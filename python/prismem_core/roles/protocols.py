@@ -1,4 +1,4 @@
-"""What the caller brings: a chat model, an embedder, a judge and a designer."""
+"""What the caller brings: a chat model, an embedder and a judge (the designer is that of `evolution/designer.py`)."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ from prismem_core.tasks.task import Task
 class ChatRequest:
     """One model call.
 
-    `purpose` is `extract`, `plan`, `answer`, `ask`, `annotate`, `judge` or `design`. `system` and `prompt` are what a
-    language
-    model is sent; `inputs` are the parts the prompt was rendered from, for models that work from parts (the embedded
-    default). `schema` is the JSON schema the reply must meet, None for free text. `sample` tells repeats of a call
-    apart.
+    `purpose` names the cache stage of the reply: the pipeline sends `extract`, `plan`, `answer` and `ask`. `system` and
+    `prompt` are what a language model is sent; `inputs` are the parts the prompt was rendered from, for models that
+    work from parts (the embedded default). `schema` is the JSON schema the reply must meet, None for free text.
+    `max_tokens` counts output tokens. `sample` tells repeats of a call apart.
     """
 
     purpose: str

@@ -77,9 +77,7 @@ def duration(question: Question, ranked: Sequence[Ranked], ago: bool) -> str:
 
 
 def count(question: Question, ranked: Sequence[Ranked]) -> str:
-    """The number that stands before a word of the question in the best lines, else the first number of the best
-    line.
-    """
+    """The first number of the best lines that stands before a word of the question, "" if none does."""
     asked = re.search(r"how many ((?:\w+\W+){1,3})", question.text, re.IGNORECASE)
     stems = set(content_stems(asked[1])) if asked else set(question.stems)
     for found in ranked[:4]:

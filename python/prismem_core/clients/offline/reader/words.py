@@ -1,6 +1,6 @@
 """A short answer: the words of a line that are likely to be the answer's.
 
-Every word of the line gets a probability from a dozen general features (is it a function word, does it follow the
+Every word of the line gets a probability from some 25 general features (is it a function word, does it follow the
 words that the question shares with the sentence, is it capitalised, a number, part of a caption, ...). The answer is
 the set of words with the highest expected F1, in the order of the text.
 """
