@@ -109,8 +109,7 @@ def test_cross_encoder_orders_and_remembers() -> None:
 
 
 @needs_models
-def test_a_changed_model_file_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_files, "_checked", set())
+def test_a_changed_model_file_is_refused() -> None:
     changed = model_files.ModelFiles("bge_small_en", "0" * 64, "0" * 64)
     with pytest.raises(RoleError, match="SHA-256"):
         model_files.load(changed)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from prismem_core.errors import DataError
+from prismem_core.evaluation.judge import cut_reply
 from prismem_core.evaluation.metrics import evidence_recall
 from prismem_core.evaluation.scoring import Scored, Scoring
 from prismem_core.pipeline.pipeline import ExtractedHistory, Pipeline
@@ -126,12 +127,7 @@ class Evaluator:
         )
 
     def _cut(self, trace: Trace) -> Trace:
-        words = trace.answer.split()
-        if len(words) <= self.dataset.reply_words:
-            return trace
-        return Trace(
-            trace.question, trace.query, trace.retrieved, " ".join(words[: self.dataset.reply_words]), trace.failure
-        )
+        return replace(trace, answer=cut_reply(trace.answer, self.dataset.reply_words))
 
     def _outcome(self, task: Task, traces: Mapping[str, Trace]) -> Outcome:
         trace = traces[task.id]

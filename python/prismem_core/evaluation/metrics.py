@@ -91,6 +91,11 @@ def nugget_text(rubric_item: str) -> str:
     return _NUGGET_LEAD.sub("", rubric_item).strip()
 
 
+def nugget_form(rubric_item: str) -> str:
+    """The form in which rubric items are compared: without lead, in normal form, without a final stop."""
+    return normal_form(nugget_text(rubric_item)).strip(" ?.")
+
+
 def plain_coverage(answer: str, rubric: Sequence[str]) -> float:
     """Mean over rubric items of the share of their content stems that the answer holds.
 
@@ -106,14 +111,13 @@ def rubric_coverage(
 ) -> float:
     """Mean over rubric items of the share of their *new* content stems that the answer's first `words` words hold.
 
-    New are the stems that the question lacks. Items whose normal form is in `boilerplate` are dropped, then items
+    New are the stems that the question lacks. Items whose `nugget_form` is in `boilerplate` are dropped, then items
     without new stems; where nothing is left the items count whole.
     """
     said = set(content_stems(cut_words(answer, words)))
     asked = set(content_stems(question))
-    nuggets = [nugget_text(item) for item in rubric]
-    kept = [n for n in nuggets if normal_form(n).strip(" ?.") not in boilerplate] or nuggets
-    stems = [set(content_stems(n)) for n in kept]
+    kept = [item for item in rubric if nugget_form(item) not in boilerplate] or rubric
+    stems = [set(content_stems(nugget_text(item))) for item in kept]
     wanted = [s - asked for s in stems if s - asked] or [s for s in stems if s]
     return math.fsum(len(w & said) / len(w) for w in wanted) / len(wanted) if wanted else 0.0
 

@@ -20,7 +20,7 @@ from prismem_core.evaluation.metrics import (
     f1_first,
     f1_multi_symmetric,
     is_abstention,
-    nugget_text,
+    nugget_form,
     official_f1,
     rubric_coverage,
 )
@@ -62,13 +62,9 @@ def dataset_stats(dataset: Dataset) -> DatasetStats:
     for task in dataset.tasks:
         if task.rubric:
             questions[task.native_type] += 1
-            having.update((task.native_type, item) for item in {_nugget(item) for item in task.rubric})
+            having.update((task.native_type, item) for item in {nugget_form(item) for item in task.rubric})
     shared = {item for (kind, item), n in having.items() if n >= 3 and 5 * n >= questions[kind]}
     return DatasetStats(dataset.reply_words, frozenset(shared))
-
-
-def _nugget(rubric_item: str) -> str:
-    return normal_form(nugget_text(rubric_item)).strip(" ?.")
 
 
 @lru_cache(maxsize=1 << 15)

