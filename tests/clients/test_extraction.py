@@ -56,6 +56,15 @@ def test_values_by_name_type_and_description(asked: dict[str, str], expected: An
     assert type(value) is type(expected)
 
 
+@pytest.mark.parametrize("header", ["[Session 1]", "[Session 1: some day soon]", "[Session 1: 31 February, 2023]"])
+def test_a_time_that_cannot_be_read_is_never_now(header: str) -> None:
+    text = f"{header}\nAna: I moved to Oslo yesterday."
+    (unit,) = units(MAIN, field("session_date"), field("event_date"), field("timestamp", "int"), text=text)
+    assert unit["memory_text"] == "Ana: I moved to Oslo yesterday."
+    assert unit["session_date"] == "" and unit["timestamp"] == 0
+    assert unit["event_date"] == "yesterday", "without a day of the talk the words stand as they were said"
+
+
 def test_topics_are_content_words() -> None:
     (first, _) = units(MAIN, field("topics", "list[str]"))
     assert "Oslo" in first["topics"] and "rowing" in first["topics"]

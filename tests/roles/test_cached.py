@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 from prismem_core.cache import ExecutionCache
-from prismem_core.errors import RoleError
+from prismem_core.errors import RoleError, RunError
 from prismem_core.roles.cached import CachedChat, CachedEmbedder
 from prismem_core.roles.ledger import Ledger
 from prismem_core.roles.protocols import ChatReply, ChatRequest
@@ -185,3 +186,21 @@ def test_a_ledger_goes_on_where_another_process_stopped(tmp_path: Path) -> None:
     again.close()
     assert path.read_bytes().count(b"\n") == 4
     assert Ledger(path, read_only=True).totals()["chat", "plan"].calls == 3
+
+
+def test_a_ledger_on_a_full_disk_says_so_and_keeps_no_half_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "calls.jsonl"
+    ledger = Ledger(path)
+    ledger.record("chat", "plan", "k1", 10, 2)
+    whole = path.read_bytes()
+    write = os.write
+    monkeypatch.setattr("prismem_core.roles.ledger.os.write", lambda file, data: write(file, data[:7]))
+    with pytest.raises(RunError, match="free some space and resume"):
+        ledger.record("chat", "plan", "k2", 10, 2)
+    monkeypatch.undo()
+    assert path.read_bytes() == whole
+    ledger.record("chat", "plan", "k2", 10, 2)
+    ledger.close()
+    assert Ledger(path, read_only=True).totals()["chat", "plan"].calls == 2
