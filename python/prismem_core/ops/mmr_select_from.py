@@ -24,6 +24,8 @@ TOLERANCE = {
 
 @dataclass(frozen=True)
 class MmrFromCall:
+    """The checked arguments of a call, as `reference` and `launch` take them."""
+
     relevance: NDArray[np.float32]
     similarity: NDArray[np.float32]
     k: int

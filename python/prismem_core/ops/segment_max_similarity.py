@@ -25,6 +25,8 @@ class SegmentMax(NamedTuple):
 
 @dataclass(frozen=True)
 class SegmentMaxCall:
+    """The checked arguments of a call, as `reference` and `launch` take them."""
+
     evidence: Rows
     items: Rows
     segments: Segments | None

@@ -25,6 +25,8 @@ TOLERANCE = {
 
 @dataclass(frozen=True)
 class SegmentMeanCall:
+    """The checked arguments of a call, as `reference` and `launch` take them."""
+
     values: NDArray[Any]
     offsets: Integers
     place: Place

@@ -26,6 +26,8 @@ TOLERANCE = {
 
 @dataclass(frozen=True)
 class SimilarityCall:
+    """The checked arguments of a call, as `reference` and `launch` take them."""
+
     x: Rows
     y: Rows
     normalize: bool

@@ -30,6 +30,8 @@ class TopK(NamedTuple):
 
 @dataclass(frozen=True)
 class TopKCall:
+    """The checked arguments of a call, as `reference` and `launch` take them."""
+
     queries: Rows
     keys: Rows
     k: int

@@ -33,7 +33,7 @@ def read_journal(path: Path) -> tuple[list[Event], list[int]]:
     except FileNotFoundError:
         raise RunError(f"{path.parent} has no {path.name}; it is not a run directory") from None
     except OSError as error:
-        raise RunError(f"cannot read {path}: {error.strerror}") from error
+        raise RunError(f"cannot read {path}: {error.strerror}; mend its rights or the disk, then try again") from error
     events: list[Event] = []
     ends: list[int] = []
     offset = 0
@@ -79,7 +79,9 @@ class Journal:
             self._file = os.open(path, flags, 0o644)
             os.ftruncate(self._file, self._size)
         except OSError as error:
-            raise RunError(f"cannot write {path}: {error.strerror}") from error
+            raise RunError(
+                f"cannot write {path}: {error.strerror}; mend its rights or free some space, then resume the run"
+            ) from error
 
     @property
     def events(self) -> tuple[Event, ...]:

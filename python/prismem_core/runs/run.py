@@ -72,11 +72,16 @@ def read_manifest(directory: Path) -> Manifest:
     try:
         value = json.loads(path.read_bytes().decode("utf-8"))
     except FileNotFoundError:
-        raise RunError(f"{directory} is not a run directory: it has no {MANIFEST}") from None
+        raise RunError(
+            f"{directory} is not a run directory: it has no {MANIFEST}; name the folder that was given to --run"
+        ) from None
     except (OSError, ValueError) as error:
-        raise RunError(f"{path} cannot be read: {error}") from error
+        raise RunError(f"{path} cannot be read: {error}; mend its rights, or restore it from a copy") from error
     if not isinstance(value, dict) or value.get("format") != FORMAT:
-        raise RunError(f"{directory} is not a run directory: {MANIFEST} was not written by prismem")
+        raise RunError(
+            f"{directory} is not a run directory: {MANIFEST} was not written by prismem; "
+            "name the folder that was given to --run"
+        )
     if value.get("format_version") != FORMAT_VERSION:
         raise RunError(
             f"{directory} has run format {value.get('format_version')!r}; this version reads format {FORMAT_VERSION}"
@@ -125,7 +130,9 @@ class Run:
         try:
             directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise RunError(f"cannot make the run directory {directory}: {error.strerror}") from error
+            raise RunError(
+                f"cannot make the run directory {directory}: {error.strerror}; name one in a folder you may write to"
+            ) from error
         if not (directory / MANIFEST).exists():
             _check_empty(directory)  # before the lock, so that somebody else's directory stays as it was
         lock = _lock(directory)

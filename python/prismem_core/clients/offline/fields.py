@@ -23,6 +23,7 @@ class Field:
 
     @classmethod
     def of(cls, item: Mapping[str, Any]) -> Field:
+        """The field that a request describes by `name`, `type` and perhaps `description`."""
         kind = str(item["type"])
         return cls(
             str(item["name"]),

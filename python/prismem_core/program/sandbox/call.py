@@ -62,6 +62,7 @@ class Call:
                 raise FrameError("a call to the backend that does not exist")
 
     def report(self) -> CallReport:
+        """What the order has used so far."""
         return CallReport(
             self._ask_calls,
             self._embed_calls,

@@ -83,10 +83,12 @@ class Meter:
 
     @property
     def wall_seconds(self) -> float:
+        """Wall seconds since the call began, the engine's own left out."""
         return time.monotonic() - self._start - self._engine_seconds
 
     @property
     def cpu_seconds(self) -> float:
+        """Processor seconds of the watched process in this call; the last known ones once it is gone."""
         now = self._process.cpu_seconds() if self._process else None
         if now is not None:
             self._cpu_seconds = max(0.0, now - self._cpu_before)
@@ -114,6 +116,7 @@ class EngineChannel:
         self._poll.register(connection.fileno(), 0)
 
     def send(self, message: Mapping[str, Any], meter: Meter, descriptor: int | None = None) -> None:
+        """One frame, with an open file of this process where `descriptor` names one."""
         data = memoryview(frames.encode(dict(message), frames.TO_WORKER_BYTES))
         while descriptor is not None:
             try:
@@ -132,6 +135,7 @@ class EngineChannel:
             self._send_bytes(array.data.cast("B"), meter)
 
     def receive(self, meter: Meter) -> dict[str, Any]:
+        """The next frame, a claim of the worker that nobody has checked."""
         header = self._receive_bytes(frames.LENGTH.size, meter)
         return frames.decode(self._receive_bytes(frames.length(bytes(header), frames.FROM_WORKER_BYTES), meter))
 

@@ -52,10 +52,12 @@ class Limits:
 
     @property
     def index(self) -> Budget:
+        """What loading the program, `__init__` and each call of `index` may use."""
         return Budget(self.index_cpu_seconds, self.index_wall_seconds, self.index_ask_calls, self.index_embed_texts)
 
     @property
     def retrieve(self) -> Budget:
+        """What each call of `retrieve` may use."""
         return Budget(
             self.retrieve_cpu_seconds, self.retrieve_wall_seconds, self.retrieve_ask_calls, self.retrieve_embed_texts
         )

@@ -41,4 +41,5 @@ class ValidationReport:
 
     @property
     def ok(self) -> bool:
+        """Whether every check passed."""
         return self.code == "ok"
