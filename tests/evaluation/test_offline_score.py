@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from prismem_core.clients.offline.reader import read
-from prismem_core.evaluation.evaluate import mean
+from prismem_core.evaluation.means import mean
 from prismem_core.evaluation.metrics import is_abstention
 from prismem_core.evaluation.offline_score import (
     DatasetStats,

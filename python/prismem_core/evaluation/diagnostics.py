@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from prismem_core import ops
 from prismem_core.evaluation.cases import TaskDiagnostics
 from prismem_core.evaluation.diagnostics_table import DiagnosticsRow, DiagnosticsTable, Lengths
+from prismem_core.evaluation.means import mean_or_none
 from prismem_core.tasks.capability import CAPABILITIES, Capability
 
 Matrix = NDArray[np.float32]
@@ -101,11 +102,6 @@ def diagnose_tasks(tasks: Sequence[TaskVectors], dimension: int) -> list[TaskDia
         d_ext, d_idx, d_ret = (None if math.isnan(value) else float(value) for value in row)
         result.append(TaskDiagnostics(d_ext, d_idx, d_ret) if task.evidence else None)
     return result
-
-
-def mean_or_none(values: Sequence[float]) -> float | None:
-    """The mean of the values, None for none."""
-    return math.fsum(values) / len(values) if values else None
 
 
 def diagnostics_table(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -67,11 +66,6 @@ class Evaluation:
     def scores(self) -> dict[str, float]:
         """Scores of the tasks that got one."""
         return {i: o.scored.score for i, o in self.outcomes.items() if o.scored.score is not None}
-
-
-def mean(values: Sequence[float]) -> float:
-    """The exactly summed mean; 0.0 for no values."""
-    return math.fsum(values) / len(values) if values else 0.0
 
 
 class Evaluator:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from prismem_core.evaluation.evaluate import Evaluation, mean
+from prismem_core.evaluation.evaluate import Evaluation
+from prismem_core.evaluation.means import mean
 from prismem_core.tasks.capability import CAPABILITIES
 
 

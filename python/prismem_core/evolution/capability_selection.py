@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from prismem_core.evolution.rounding import mean, q
+from prismem_core.evaluation.means import mean
+from prismem_core.evolution.rounding import q
 from prismem_core.tasks.capability import CAPABILITIES, Capability
 
 Floats = NDArray[np.float64]

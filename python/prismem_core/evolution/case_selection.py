@@ -10,7 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from prismem_core.evolution.rounding import mean, q
+from prismem_core.evaluation.means import mean
+from prismem_core.evolution.rounding import q
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

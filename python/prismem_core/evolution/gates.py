@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from prismem_core.evolution.rounding import mean, q
+from prismem_core.evaluation.means import mean
+from prismem_core.evolution.rounding import q
 
 Scores = Mapping[str, float]
 
