@@ -102,3 +102,10 @@ def raise_nonfinite(left: Rows, right: Rows, left_row: int, right_row: int, reme
         f"{right.name}: the score of row {right_row} with row {left_row} of {left.name} is too large for float32; "
         "scale the rows"
     )
+
+
+def allowed(mask: NDArray[np.bool_] | None, row: int, begin: int, end: int) -> NDArray[np.bool_]:
+    """Which keys of the range [begin, end) a checked mask, (n,) or (m, n), lets a row see; all without a mask."""
+    if mask is None:
+        return np.ones(end - begin, np.bool_)
+    return (mask if mask.ndim == 1 else mask[row])[begin:end]

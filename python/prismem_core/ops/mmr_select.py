@@ -50,9 +50,7 @@ class MmrCall:
 
     def allowed(self, row: int, begin: int, end: int) -> NDArray[np.bool_]:
         """Which keys of a range the mask lets a row see."""
-        if self.mask is None:
-            return np.ones(end - begin, np.bool_)
-        return (self.mask if self.mask.ndim == 1 else self.mask[row])[begin:end]
+        return checks.allowed(self.mask, row, begin, end)
 
 
 def mmr_select(
