@@ -1,7 +1,7 @@
-# Compiles one set of sources once per instruction set, each time into its own namespace (prismem::portable, prismem::avx2).
+# Compiles one set of sources once per instruction set, each time into its own namespace (prismem::portable, prismem::avx2, ...).
 #
-# prismem_isa_objects(<target> <source>...) makes object libraries <target>_portable and, on x86-64, <target>_avx2, and lists
-# them in <target>_ISAS. Nothing else in the project is compiled with instruction-set flags: which set runs is decided at run time
+# prismem_isa_objects(<target> <source>...) makes object libraries <target>_portable and, on x86-64, <target>_avx2 and
+# <target>_avx512, and lists them in <target>_ISAS. Nothing else in the project is compiled with instruction-set flags: which set runs is decided at run time
 # (csrc/simd/dispatch.cpp). Sources given here include <cstdint>, <cstddef> and simd/ alone, because a std:: template compiled
 # with AVX2 is a weak symbol that the linker may pick for code meant for every CPU.
 
@@ -29,6 +29,10 @@ function(prismem_isa_objects target)
     list(APPEND isas avx2)
     prismem_isa_object_library(${target} avx2 ${ARGN})
     target_compile_options(${target}_avx2 PRIVATE -mavx2 -mfma -mf16c)
+    # With the integer dot products (VNNI): CPUs that have AVX-512 without them run the avx2 set.
+    list(APPEND isas avx512)
+    prismem_isa_object_library(${target} avx512 ${ARGN})
+    target_compile_options(${target}_avx512 PRIVATE -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni)
   endif()
   set(${target}_ISAS ${isas} PARENT_SCOPE)
 endfunction()

@@ -18,6 +18,11 @@ namespace avx2 {
 extern const OpTable op_table;
 }
 #endif
+#if defined(PRISMEM_HAVE_AVX512)
+namespace avx512 {
+extern const OpTable op_table;
+}
+#endif
 
 namespace {
 
@@ -31,10 +36,20 @@ bool runs_avx2() {
 }
 #endif
 
+#if defined(PRISMEM_HAVE_AVX512)
+bool runs_avx512() {
+  return runs_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
+}
+#endif
+
 std::vector<const OpTable*> find_runnable() {
   std::vector<const OpTable*> tables = {&portable::op_table};
 #if defined(PRISMEM_HAVE_AVX2)
   if (runs_avx2()) tables.push_back(&avx2::op_table);
+#endif
+#if defined(PRISMEM_HAVE_AVX512)
+  if (runs_avx512()) tables.push_back(&avx512::op_table);
 #endif
   return tables;
 }

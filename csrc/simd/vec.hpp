@@ -14,7 +14,7 @@
 #error "files on simd/vec.hpp are compiled by prismem_isa_objects() of cmake/isa.cmake"
 #endif
 
-#if defined(PRISMEM_TARGET_AVX2)
+#if defined(PRISMEM_TARGET_AVX2) || defined(PRISMEM_TARGET_AVX512)
 #include "simd/vec_avx2.hpp"
 #else
 #include "simd/vec_portable.hpp"

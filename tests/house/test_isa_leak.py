@@ -20,6 +20,13 @@ KERNELS = [CSRC / "simd" / "table.cpp"] + [
 ]
 ALLOWED_INCLUDES = re.compile(r'<cstdint>|<cstddef>|"simd/\w+\.hpp"|"prismem/rows\.hpp"')
 
+INTRINSICS = [CSRC / "simd" / "vec_avx2.hpp"]
+"""The files that may use the instructions of one set."""
+
+AVX2_FLAGS = ["-mavx2", "-mfma", "-mf16c"]
+AVX512_FLAGS = ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vnni"]
+ISA_FLAGS = {"avx2": AVX2_FLAGS, "avx512": AVX2_FLAGS + AVX512_FLAGS}
+
 
 def reachable(path: Path, seen: dict[Path, list[str]]) -> dict[Path, list[str]]:
     """Every file of the project that a kernel includes, with what it includes."""
@@ -38,32 +45,25 @@ def test_kernels_include_the_simd_layer_alone() -> None:
     files: dict[Path, list[str]] = {}
     for kernel in KERNELS:
         reachable(kernel, files)
-    assert CSRC / "simd" / "vec_avx2.hpp" in files
+    assert set(INTRINSICS) <= set(files)
     for path, includes in files.items():
         for include in includes:
-            if path.name == "vec_avx2.hpp" and include == "<immintrin.h>":
+            if path in INTRINSICS and include == "<immintrin.h>":
                 continue
             assert ALLOWED_INCLUDES.fullmatch(include), f"{path.relative_to(CSRC)} includes {include}"
 
 
-@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="there are no AVX2 objects on this machine")
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="no such objects on this machine")
+@pytest.mark.parametrize("isa", list(ISA_FLAGS))
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda path: path.stem)
-def test_avx2_objects_export_no_foreign_symbols(kernel: Path, tmp_path: Path) -> None:
+def test_objects_export_no_foreign_symbols(isa: str, kernel: Path, tmp_path: Path) -> None:
     compiler = next((found for name in ("c++", "g++", "clang++") if (found := shutil.which(name))), None)
     if compiler is None or shutil.which("nm") is None:
         pytest.skip("needs a C++ compiler and nm")
     target = tmp_path / "kernel.o"
     # Without optimisation nothing is inlined away: every symbol that could leak is there.
-    flags = [
-        "-std=c++17",
-        "-O0",
-        "-fPIC",
-        "-mavx2",
-        "-mfma",
-        "-mf16c",
-        "-DPRISMEM_NAMESPACE=avx2",
-        "-DPRISMEM_TARGET_AVX2=1",
-    ]
+    flags = ["-std=c++17", "-O0", "-fPIC", *ISA_FLAGS[isa]]
+    flags += [f"-DPRISMEM_NAMESPACE={isa}", f"-DPRISMEM_TARGET_{isa.upper()}=1"]
     include = [f"-I{CSRC}", f"-I{CSRC / 'include'}"]
     subprocess.run([compiler, *flags, *include, "-c", str(kernel), "-o", str(target)], check=True)
     listing = subprocess.run(
@@ -72,5 +72,5 @@ def test_avx2_objects_export_no_foreign_symbols(kernel: Path, tmp_path: Path) ->
     symbols = [line.split(maxsplit=2) for line in listing.splitlines()]
     shared = [name for _, kind, name in symbols if kind not in "tbdrnN"]  # lower case: seen in this object only
     assert shared
-    foreign = [name for name in shared if "prismem::avx2::" not in name.split("(")[0]]
+    foreign = [name for name in shared if f"prismem::{isa}::" not in name.split("(")[0]]
     assert foreign == []

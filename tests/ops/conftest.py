@@ -10,7 +10,7 @@ import pytest
 
 from prismem_core import ops
 
-BACKENDS = ("reference", "cpu/portable", "cpu/avx2")
+BACKENDS = ("reference", "cpu/portable", "cpu/avx2", "cpu/avx512")
 
 
 def skip_unless_runnable(backend: str) -> None:

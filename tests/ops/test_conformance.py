@@ -57,7 +57,7 @@ def big_calls() -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", list(ops.OPS))
-@pytest.mark.parametrize("variant", ["cpu/portable", "cpu/avx2"])
+@pytest.mark.parametrize("variant", ["cpu/portable", "cpu/avx2", "cpu/avx512"])
 def test_same_bits_for_any_number_of_threads(name: str, variant: str) -> None:
     if variant.partition("/")[2] not in ops.instruction_sets():
         pytest.skip("not on this CPU")
@@ -70,7 +70,7 @@ def test_same_bits_for_any_number_of_threads(name: str, variant: str) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2])
-@pytest.mark.parametrize("variant", ["cpu/portable", "cpu/avx2"])
+@pytest.mark.parametrize("variant", ["cpu/portable", "cpu/avx2", "cpu/avx512"])
 def test_few_queries_are_split_by_keys_without_a_change(count: int, variant: str) -> None:
     if variant.partition("/")[2] not in ops.instruction_sets():
         pytest.skip("not on this CPU")
