@@ -1,7 +1,7 @@
 // simd/vec.hpp on AVX2, FMA and F16C.
 #pragma once
 
-#include <immintrin.h>
+#include "simd/intrinsics.hpp"
 
 namespace prismem {
 namespace PRISMEM_NAMESPACE {

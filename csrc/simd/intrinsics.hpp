@@ -1,0 +1,25 @@
+// The x86 intrinsics, from one place: the compiler's own, or, in builds for testing that define PRISMEM_SIMDE, the same names in
+// portable C, so that a kernel for a newer CPU runs, slowly, on an older one.
+#pragma once
+
+#if defined(PRISMEM_SIMDE)
+#include "simde_intrinsics.hpp"  // tests/native/simde
+#else
+#include <immintrin.h>
+#endif
+
+namespace prismem {
+namespace PRISMEM_NAMESPACE {
+
+// Keeps a vector in its register at this point: compilers spill the accumulators of unrolled loops without it.
+template <class V>
+inline void keep_in_register(V& vector) {
+#if defined(PRISMEM_SIMDE)
+  (void)vector;
+#else
+  asm volatile("" : "+x"(vector));
+#endif
+}
+
+}  // namespace PRISMEM_NAMESPACE
+}  // namespace prismem
