@@ -38,13 +38,13 @@ std::int64_t block_size(std::int64_t num_queries, int threads) {
 }
 
 ThreadScratch::ThreadScratch(std::int64_t dim)
-    : floats_(static_cast<std::size_t>(kQueryBlock * (padded_dim(dim) + kKeyBlock))),
-      doubles_(static_cast<std::size_t>(kQueryBlock + kKeyBlock)),
-      ids_(static_cast<std::size_t>(kKeyBlock)),
+    : floats_(new float[static_cast<std::size_t>(kQueryBlock * (padded_dim(dim) + kKeyBlock))]),
+      doubles_(new double[static_cast<std::size_t>(kQueryBlock + kKeyBlock)]),
+      ids_(new std::int64_t[static_cast<std::size_t>(kKeyBlock)]),
       packed_size_(kQueryBlock * padded_dim(dim)) {}
 
 Scratch ThreadScratch::view() {
-  return Scratch{floats_.data(), floats_.data() + packed_size_, doubles_.data(), doubles_.data() + kQueryBlock, ids_.data()};
+  return Scratch{floats_.get(), floats_.get() + packed_size_, doubles_.get(), doubles_.get() + kQueryBlock, ids_.get()};
 }
 
 std::vector<ThreadScratch> make_scratch(int threads, std::int64_t dim) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "prismem/ops.hpp"
@@ -30,16 +31,16 @@ QueryPlan plan_queries(std::int64_t num_queries, std::int64_t num_keys, std::int
 // A block size that still gives every thread something to do.
 std::int64_t block_size(std::int64_t num_queries, int threads);
 
-// Scratch memory of one thread.
+// Scratch memory of one thread. It is not cleared: to do so would cost more than a small call.
 class ThreadScratch {
  public:
   explicit ThreadScratch(std::int64_t dim);
   Scratch view();
 
  private:
-  std::vector<float> floats_;
-  std::vector<double> doubles_;
-  std::vector<std::int64_t> ids_;
+  std::unique_ptr<float[]> floats_;
+  std::unique_ptr<double[]> doubles_;
+  std::unique_ptr<std::int64_t[]> ids_;
   std::int64_t packed_size_;
 };
 

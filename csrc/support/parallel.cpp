@@ -29,8 +29,9 @@ int usable_cores() {
 }  // namespace
 
 int thread_count(int wanted, double work) {
+  if (work < 2 * kWorkPerThread) return 1;  // small calls do not ask the system for its cores
   const int most = wanted > 0 ? wanted : usable_cores();
-  return static_cast<int>(std::max(1.0, std::min(static_cast<double>(most), work / kWorkPerThread)));
+  return static_cast<int>(std::min(static_cast<double>(most), work / kWorkPerThread));
 }
 
 void parallel_for(std::int64_t count, int threads, const std::function<void(int, std::int64_t)>& job) {
