@@ -5,6 +5,7 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <optional>
 #include <string>
 
@@ -211,9 +212,19 @@ Outcome py_segment_mean(const py::array& values, const Integers& offsets, Double
   return run([&] { return segment_mean(cells, is_double, bounds, count, mean_cells, RunOptions{isa, threads}); });
 }
 
+py::str environment_variable(const char* name) {
+  const char* text = std::getenv(name);
+  return py::reinterpret_steal<py::str>(PyUnicode_DecodeFSDefault(text != nullptr ? text : ""));
+}
+
+py::tuple settings() {
+  return py::make_tuple(environment_variable("PRISMEM_BACKEND"), environment_variable("PRISMEM_ISA"), environment_variable("PRISMEM_THREADS"));
+}
+
 }  // namespace
 
 void bind_ops(py::module_& module) {
+  module.def("settings", &settings, "PRISMEM_BACKEND, PRISMEM_ISA and PRISMEM_THREADS as they are now; empty where unset.");
   module.def("isas", &available_isas, "Instruction sets that were built and that this CPU runs, worst first.");
   module.def("chosen_isa", &chosen_isa, py::arg("isa") = "", "The set a call would use: the one named, PRISMEM_ISA, or the best.");
   module.def("similarity", &py_similarity, py::arg("x").noconvert(), py::arg("y").noconvert(), py::arg("normalize"),

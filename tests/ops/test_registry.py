@@ -15,6 +15,7 @@ import pytest
 from prismem_core import _native, ops
 from prismem_core.arrays import Place
 from prismem_core.errors import ArgumentError, NoImplementation, SettingsError
+from prismem_core.ops import registry
 from prismem_core.ops.registry import thread_count
 
 CPU = Place("numpy", "cpu")
@@ -94,6 +95,27 @@ def test_a_backend_can_be_forced(monkeypatch: pytest.MonkeyPatch) -> None:
             ops.choose("top_k", CPU)
         with pytest.raises(SettingsError, match=r"ops.use: expected one of"), ops.use(wrong):
             pass
+
+
+def test_the_environment_is_read_in_each_call_also_without_the_native_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> Any:
+        raise NoImplementation("not built")
+
+    for name, value in (("BACKEND", "reference"), ("ISA", "portable"), ("THREADS", "7")):
+        monkeypatch.setenv(f"PRISMEM_{name}", value)
+    assert _native.settings() == ("reference", "portable", "7")
+    assert (ops.choose("top_k", CPU).backend, thread_count()) == ("reference", 7)
+    monkeypatch.setattr(registry, "_native", missing)
+    assert (ops.choose("top_k", CPU).backend, thread_count()) == ("reference", 7)
+    for name in ("BACKEND", "ISA", "THREADS"):
+        monkeypatch.delenv(f"PRISMEM_{name}")
+    assert thread_count() == 0
+    monkeypatch.undo()
+    monkeypatch.setenv("PRISMEM_BACKEND", "cpu")
+    monkeypatch.setenv("PRISMEM_ISA", "portable")
+    assert ops.choose("top_k", CPU).variant == "portable"
+    monkeypatch.setenv("PRISMEM_ISA", "")
+    assert ops.choose("top_k", CPU).variant == ops.instruction_sets()[-1]
 
 
 def test_the_definition_really_runs(monkeypatch: pytest.MonkeyPatch) -> None:

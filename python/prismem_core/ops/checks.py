@@ -16,6 +16,8 @@ from prismem_core.ops.segments import Segments
 
 def whole_number(value: Any, name: str) -> int:
     """A whole number of at least 0."""
+    if type(value) is int and value >= 0:
+        return value
     try:
         number = operator.index(value)
     except TypeError:
@@ -27,6 +29,8 @@ def whole_number(value: Any, name: str) -> int:
 
 def flag(value: Any, name: str) -> bool:
     """True or False."""
+    if value is True or value is False:
+        return value
     if not isinstance(value, (bool, np.bool_)):
         raise ArgumentError(f"{name}: expected True or False, got {value!r}")
     return bool(value)
@@ -54,14 +58,16 @@ def weight(value: Any, name: str) -> float:
 
 def nonfinite_mode(value: Any) -> bool:
     """Whether scores that are not finite are an error ("raise") or not ("skip")."""
-    if value not in ("raise", "skip"):
+    if value == "raise":
+        return True
+    if value != "skip":
         raise ArgumentError(f'nonfinite: expected "raise" or "skip", got {value!r}')
-    return bool(value == "raise")
+    return False
 
 
 def same_dim(left: Rows, right: Rows) -> None:
     """Both have as many dimensions."""
-    if left.dim != right.dim:
+    if left.data.shape[1] != right.data.shape[1]:
         raise ArgumentError(
             f"{right.name}: expected {left.dim} dimensions, as {left.name} has, got {right.dim} (shapes "
             f"{left.data.shape} and {right.data.shape}); were they embedded by the same model?"

@@ -28,7 +28,7 @@ class MmrSelection(NamedTuple):
     counts: NDArray[np.int64]
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class MmrCall:
     """The checked arguments of a call, as `reference` and `launch` take them."""
 

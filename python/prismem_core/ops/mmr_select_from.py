@@ -22,7 +22,7 @@ TOLERANCE = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class MmrFromCall:
     """The checked arguments of a call, as `reference` and `launch` take them."""
 

@@ -123,7 +123,7 @@ def thread_count() -> int:
     forced = _forced.get().threads
     if forced is not None:
         return forced
-    text = os.environ.get("PRISMEM_THREADS", "")
+    text = _environment()[2]
     if not text:
         return 0
     if not text.isascii() or not text.isdigit() or int(text) < 1:
@@ -135,11 +135,21 @@ def thread_count() -> int:
 
 def choose(op: str, place: Place) -> Choice:
     """The implementation of `op` for arrays at `place`; NoImplementation, naming what exists, where there is none."""
+    backend, isa, _ = _environment()
+    return _choice(op, place.library, place.device, place.index, _forced.get().backend, backend, isa)
+
+
+@functools.lru_cache(maxsize=256)
+def _choice(
+    op: str, library: str, device: str, index: int, forced: str | None, environment_backend: str, environment_isa: str
+) -> Choice:
+    """The choice for these circumstances, which is the same in each call."""
+    place = Place(library, device, index)
     if not any(name == op for name, _ in IMPLEMENTATIONS):
         raise ArgumentError(f"op: expected one of {', '.join(_ops())}, got {op!r}")
-    spec, origin = _forced.get().backend, "ops.use"
+    spec, origin = forced, "ops.use"
     if spec is None:
-        spec, origin = os.environ.get("PRISMEM_BACKEND", ""), "PRISMEM_BACKEND"
+        spec, origin = environment_backend, "PRISMEM_BACKEND"
     if spec in ("", "auto"):
         backend, variant, reason = place.device, "", f"it was given {place}"
     else:
@@ -153,7 +163,7 @@ def choose(op: str, place: Place) -> Choice:
             f"there is {existing}, for arrays on the CPU: move the arrays there"
         )
     if backend == "cpu":
-        variant = _instruction_set(variant)
+        variant = _instruction_set(variant, environment_isa)
     return Choice(op, backend, target, variant, reason)
 
 
@@ -171,10 +181,10 @@ def run(op: Op[Call, Result], choice: Choice, call: Call) -> Result:
     """Run a checked call on the implementation that was chosen."""
     if choice.backend == "reference":
         return op.reference(call)
-    if choice.backend == "cpu":
-        native = getattr(_native(), choice.target.partition(":")[2])
-        return op.launch(call, functools.partial(native, isa=choice.variant, threads=thread_count()))
     module, _, name = choice.target.partition(":")
+    if choice.backend == "cpu":
+        native = getattr(_native(), name)
+        return op.launch(call, functools.partial(native, isa=choice.variant, threads=thread_count()))
     return op.launch(call, getattr(importlib.import_module(module), name))
 
 
@@ -189,10 +199,10 @@ def _split(spec: str, origin: str) -> tuple[str, str]:
     return backend, variant
 
 
-def _instruction_set(wanted: str) -> str:
+def _instruction_set(wanted: str, environment_isa: str) -> str:
     """The set named, else PRISMEM_ISA, else the best; SettingsError where it cannot run here."""
     origin = "ops.use or PRISMEM_BACKEND" if wanted else "PRISMEM_ISA"
-    name = wanted or os.environ.get("PRISMEM_ISA", "")
+    name = wanted or environment_isa
     sets = instruction_sets()
     if not name:
         return sets[-1]
@@ -201,6 +211,17 @@ def _instruction_set(wanted: str) -> str:
             f"{origin}: the instruction set {name!r} is not available; this build on this CPU has {', '.join(sets)}"
         )
     return name
+
+
+def _environment() -> tuple[str, str, str]:
+    """PRISMEM_BACKEND, PRISMEM_ISA and PRISMEM_THREADS as they are now, "" where unset."""
+    try:
+        # Not os.environ, which would take a third of the time of a small call.
+        settings: tuple[str, str, str] = _native().settings()
+        return settings
+    except NoImplementation:
+        backend, isa, threads = (os.environ.get(f"PRISMEM_{name}", "") for name in ("BACKEND", "ISA", "THREADS"))
+        return backend, isa, threads
 
 
 @functools.cache

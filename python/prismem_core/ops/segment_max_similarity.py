@@ -23,7 +23,7 @@ class SegmentMax(NamedTuple):
     indices: NDArray[np.int64]
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class SegmentMaxCall:
     """The checked arguments of a call, as `reference` and `launch` take them."""
 

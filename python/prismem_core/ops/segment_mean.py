@@ -23,7 +23,7 @@ TOLERANCE = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class SegmentMeanCall:
     """The checked arguments of a call, as `reference` and `launch` take them."""
 

@@ -24,7 +24,7 @@ TOLERANCE = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class SimilarityCall:
     """The checked arguments of a call, as `reference` and `launch` take them."""
 

@@ -28,7 +28,7 @@ class TopK(NamedTuple):
     counts: NDArray[np.int64]
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class TopKCall:
     """The checked arguments of a call, as `reference` and `launch` take them."""
 
@@ -171,7 +171,9 @@ def launch(call: TopKCall, implementation: Callable[..., Outcome]) -> TopK:
     if call.raises and query >= 0:
         begin = 0 if call.segments is None else call.segments.range_of(query)[0]
         checks.raise_nonfinite(call.queries, call.keys, query, begin + key, 'pass nonfinite="skip"')
-    used = int(counts.max()) if counts.size else call.width
+    used = call.width
+    if counts.size and not (call.raises and call.segments is None and call.mask is None and call.min_score is None):
+        used = int(counts.max())
     if used < call.width:
         scores, indices = np.ascontiguousarray(scores[:, :used]), np.ascontiguousarray(indices[:, :used])
     return TopK(handed_back(scores, call.place), handed_back(indices, call.place), handed_back(counts, call.place))
