@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "cache/file.hpp"
+#include "support/file.hpp"
 
 namespace prismem::cache {
 

@@ -13,24 +13,6 @@ constexpr std::size_t kHeadCrc = 4, kKind = 8, kStageBytes = 10, kMetaBytes = 12
 
 }  // namespace
 
-void store_le32(char* at, std::uint32_t value) {
-  for (int i = 0; i < 4; ++i) at[i] = static_cast<char>(value >> (8 * i));
-}
-
-void store_le64(char* at, std::uint64_t value) {
-  for (int i = 0; i < 8; ++i) at[i] = static_cast<char>(value >> (8 * i));
-}
-
-std::uint32_t load_le32(const char* at) {
-  std::uint32_t value = 0;
-  for (int i = 3; i >= 0; --i) value = (value << 8) | static_cast<unsigned char>(at[i]);
-  return value;
-}
-
-std::uint64_t load_le64(const char* at) {
-  return static_cast<std::uint64_t>(load_le32(at + 4)) << 32 | load_le32(at);
-}
-
 std::uint32_t body_crc(std::string_view meta, std::string_view value, std::uint32_t seed) {
   return crc32c(value.data(), value.size(), crc32c(meta.data(), meta.size(), seed));
 }

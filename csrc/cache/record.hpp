@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "cache/key.hpp"
+#include "support/little_endian.hpp"
 
 namespace prismem::cache {
 
@@ -44,11 +45,6 @@ Parse parse_head(const char* data, std::size_t available, std::uint32_t seed, Re
 
 // The checksum over metadata and value.
 std::uint32_t body_crc(std::string_view meta, std::string_view value, std::uint32_t seed);
-
-void store_le32(char* at, std::uint32_t value);
-void store_le64(char* at, std::uint64_t value);
-std::uint32_t load_le32(const char* at);
-std::uint64_t load_le64(const char* at);
 
 // "PMR1" as the first four bytes of a record.
 constexpr char kRecordMagic[4] = {'P', 'M', 'R', '1'};

@@ -9,8 +9,8 @@
 #include <string>
 #include <string_view>
 
-#include "cache/file.hpp"
 #include "cache/record.hpp"
+#include "support/file.hpp"
 
 namespace prismem::cache {
 
@@ -54,7 +54,7 @@ class Segment {
   std::uint64_t number() const { return number_; }
   std::uint64_t end() const { return end_; }
   bool grown() const { return file_size(file_.get()) != seen_bytes_; }
-  void sync() const { cache::sync(file_.get()); }
+  void sync() const { prismem::sync(file_.get()); }
 
  private:
   Segment(Descriptor file, std::uint64_t number, std::uint32_t seed)

@@ -10,9 +10,9 @@
 #include <string>
 #include <utility>
 
-namespace prismem::cache {
+namespace prismem {
 
-// A system call failed; the tier above decides whether that ends the cache or only its disk.
+// A system call failed; the caller decides what ends with it.
 class SystemFailure : public std::runtime_error {
  public:
   SystemFailure(int code, const std::string& what);
@@ -51,4 +51,4 @@ void write_at(int fd, struct iovec* pieces, int count, std::uint64_t offset);
 
 void sync(int fd);
 
-}  // namespace prismem::cache
+}  // namespace prismem

@@ -1,4 +1,4 @@
-#include "cache/file.hpp"
+#include "support/file.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -8,7 +8,7 @@
 
 #include "support/error.hpp"
 
-namespace prismem::cache {
+namespace prismem {
 namespace {
 
 // Drops `done` bytes from the front of the pieces.
@@ -93,4 +93,4 @@ void sync(int fd) {
   }
 }
 
-}  // namespace prismem::cache
+}  // namespace prismem
