@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cache/execution_cache.hpp"
+#include "python/errors.hpp"
 #include "support/crc32c.hpp"
 #include "support/error.hpp"
 
@@ -40,23 +41,11 @@ class PythonFailure : public std::exception {
   std::shared_ptr<PyObject> value_;
 };
 
-void set_error(const char* name, const std::string& message) {
-  const py::object type = py::module_::import("prismem_core.errors").attr(name);
-  // Paths may hold bytes that are no UTF-8.
-  const py::object text = py::reinterpret_steal<py::object>(
-      PyUnicode_DecodeUTF8(message.data(), static_cast<py::ssize_t>(message.size()), "backslashreplace"));
-  PyErr_SetObject(type.ptr(), text.ptr());
-}
-
 void translate(std::exception_ptr failure) {
   try {
     if (failure) std::rethrow_exception(failure);
   } catch (const PythonFailure& error) {
     error.restore();
-  } catch (const ArgumentError& error) {
-    set_error("ArgumentError", error.what());
-  } catch (const CacheError& error) {
-    set_error("CacheError", error.what());
   }
 }
 

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "prismem/ops.hpp"
+#include "python/array_views.hpp"
 
 namespace py = pybind11;
 
@@ -21,30 +22,6 @@ using Doubles = py::array_t<double>;
 using Integers = py::array_t<std::int64_t>;
 using Booleans = py::array_t<bool>;
 using Outcome = py::tuple;  // (instruction set that ran, bad query, bad key)
-
-[[noreturn]] void refuse(const std::string& argument, const std::string& expected) {
-  throw py::value_error(argument + ": expected " + expected);
-}
-
-std::int64_t element_stride(const py::array& array, const char* name, py::ssize_t axis) {
-  if (array.shape(axis) <= 1 || array.size() == 0) return 0;
-  if (array.strides(axis) % array.itemsize() != 0) refuse(name, "strides that are a multiple of the element size");
-  return array.strides(axis) / array.itemsize();
-}
-
-Kind kind_of(const py::array& array, const char* name) {
-  const char kind = array.dtype().kind();
-  if (kind == 'f' && array.itemsize() == 4) return Kind::f32;
-  if (kind == 'f' && array.itemsize() == 2) return Kind::f16;
-  if (kind == 'u' && array.itemsize() == 2) return Kind::bf16;
-  refuse(name, "float32, float16 or bfloat16 bits as uint16");
-}
-
-Rows rows_of(const py::array& array, const char* name) {
-  if (array.ndim() != 2) refuse(name, "two axes");
-  if (array.size() > 0 && array.shape(1) > 1 && array.strides(1) != array.itemsize()) refuse(name, "rows without gaps");
-  return Rows{array.data(), array.shape(0), array.shape(1), element_stride(array, name, 0), kind_of(array, name)};
-}
 
 template <class T>
 T* filled(py::array_t<T>& array, const char* name, std::int64_t least) {

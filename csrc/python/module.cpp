@@ -1,6 +1,8 @@
 // The extension module: one binding function a room, conversion only.
 #include <pybind11/pybind11.h>
 
+#include "python/errors.hpp"
+
 namespace prismem::python {
 void bind_ops(pybind11::module_& module);
 void bind_cache(pybind11::module_& module);
@@ -8,6 +10,7 @@ void bind_cache(pybind11::module_& module);
 
 PYBIND11_MODULE(_native, module) {
   module.doc() = "C++ core of prismem_core: ranking ops and the execution cache.";
+  prismem::python::translate_errors();
   prismem::python::bind_ops(module);
   prismem::python::bind_cache(module);
 }

@@ -43,6 +43,10 @@ class CacheError(PrismemError):
     exit_code = 5
 
 
+class VectorIndexError(PrismemError):
+    """A saved vector index is missing, damaged or of another format, cannot be saved, or is open for reading only."""
+
+
 class ProgramError(PrismemError):
     """A memory program is refused: `code` is one that `program/validation/procedure.py` lists, `line` the program's own
     line if known.

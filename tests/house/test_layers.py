@@ -13,7 +13,8 @@ PACKAGE = Path(__file__).resolve().parents[2] / "python" / "prismem_core"
 ROWS: tuple[frozenset[str], ...] = (
     frozenset({"errors", "_native"}),
     frozenset({"arrays", "digests"}),
-    frozenset({"ops", "index", "cache"}),
+    frozenset({"ops", "cache"}),
+    frozenset({"index"}),
     frozenset({"tasks", "prompts"}),
     frozenset({"roles"}),
     frozenset({"program", "runs"}),
