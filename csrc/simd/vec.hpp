@@ -3,6 +3,8 @@
 //   F8 zero8(), load8(p), load8_tail(p, count)   p: float, Half or Bfloat; missing lanes are 0
 //   F8 fma8(a, b, c)                             a * b + c in each lane (fused where the set can)
 //   float sum8(a)                                ((a0+a4)+(a2+a6)) + ((a1+a5)+(a3+a7)), the same order everywhere
+//   F8 splat8(x), max8(a, b)                     max8 gives b where a or b is NaN
+//   unsigned equal8(a, b)                        bit i is set where lane i of a and b compare equal
 //   D8 zero_d8(), square_add(a, acc)             acc + a * a in double
 //   double sum_d8(acc)
 #pragma once

@@ -51,6 +51,10 @@ inline void store8(float* p, F8 a) { _mm256_storeu_ps(p, a.v); }
 
 inline F8 fma8(F8 a, F8 b, F8 c) { return F8{_mm256_fmadd_ps(a.v, b.v, c.v)}; }
 
+inline F8 splat8(float x) { return F8{_mm256_set1_ps(x)}; }
+inline F8 max8(F8 a, F8 b) { return F8{_mm256_max_ps(a.v, b.v)}; }
+inline unsigned equal8(F8 a, F8 b) { return static_cast<unsigned>(_mm256_movemask_ps(_mm256_cmp_ps(a.v, b.v, _CMP_EQ_OQ))); }
+
 inline float sum8(F8 a) {
   const __m128 four = _mm_add_ps(_mm256_castps256_ps128(a.v), _mm256_extractf128_ps(a.v, 1));
   const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));

@@ -64,6 +64,20 @@ inline F8 fma8(F8 a, F8 b, F8 c) {
   return r;
 }
 
+inline F8 splat8(float x) { return F8{{x, x, x, x, x, x, x, x}}; }
+
+inline F8 max8(F8 a, F8 b) {
+  F8 r;
+  for (int i = 0; i < 8; ++i) r.lane[i] = a.lane[i] > b.lane[i] ? a.lane[i] : b.lane[i];
+  return r;
+}
+
+inline unsigned equal8(F8 a, F8 b) {
+  unsigned bits = 0;
+  for (int i = 0; i < 8; ++i) bits |= (a.lane[i] == b.lane[i] ? 1u : 0u) << i;
+  return bits;
+}
+
 inline float sum8(F8 a) {
   const float* v = a.lane;
   return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
