@@ -20,6 +20,7 @@ namespace {
 using Floats = py::array_t<float>;
 using Doubles = py::array_t<double>;
 using Integers = py::array_t<std::int64_t>;
+using Ids = py::array_t<std::int32_t>;
 using Booleans = py::array_t<bool>;
 using Outcome = py::tuple;  // (instruction set that ran, bad query, bad key)
 
@@ -189,6 +190,36 @@ Outcome py_segment_mean(const py::array& values, const Integers& offsets, Double
   return run([&] { return segment_mean(cells, is_double, bounds, count, mean_cells, RunOptions{isa, threads}); });
 }
 
+IdSets sets_of(const Ids& ids, const Integers& offsets, const char* name) {
+  if (ids.ndim() != 1 || (ids.flags() & py::array::c_style) == 0) refuse(name, "contiguous ids (p,)");
+  if (offsets.ndim() != 1 || offsets.size() < 1 || (offsets.flags() & py::array::c_style) == 0) refuse(name, "contiguous offsets (n + 1,)");
+  const IdSets sets{ids.data(), offsets.data(), offsets.size() - 1};
+  if (sets.offsets[0] < 0 || sets.offsets[sets.count] > ids.size()) refuse(name, "offsets within the ids");
+  for (std::int64_t i = 0; i < sets.count; ++i) {
+    if (sets.offsets[i] > sets.offsets[i + 1]) refuse(name, "offsets that never fall");
+  }
+  return sets;
+}
+
+Outcome py_token_overlap(const Ids& queries, const Integers& query_offsets, const Ids& keys, const Integers& key_offsets,
+                         const std::optional<Integers>& ranges, const std::optional<Integers>& groups, bool dice, const Integers& out_offsets,
+                         Doubles out, const std::string& isa, int threads) {
+  const IdSets left = sets_of(queries, query_offsets, "queries");
+  const IdSets right = sets_of(keys, key_offsets, "keys");
+  const Segments segments = segments_of(ranges, groups, left.count, right.count);
+  if (out_offsets.ndim() != 1 || out_offsets.size() != left.count || (out_offsets.flags() & py::array::c_style) == 0) {
+    refuse("out_offsets", "a contiguous (m,) array");
+  }
+  double* cells = filled(out, "out", 0);
+  const std::int64_t* starts = out_offsets.data();
+  for (std::int64_t i = 0; i < left.count; ++i) {
+    const std::int64_t segment = segments.groups != nullptr ? segments.groups[i] : i;
+    const std::int64_t length = segments.ranges == nullptr ? right.count : segments.ranges[2 * segment + 1] - segments.ranges[2 * segment];
+    if (starts[i] < 0 || starts[i] > out.size() - length) refuse("out_offsets", "room for each query's shares");
+  }
+  return run([&] { return token_overlap(left, right, segments, dice, starts, cells, RunOptions{isa, threads}); });
+}
+
 py::str environment_variable(const char* name) {
   const char* text = std::getenv(name);
   return py::reinterpret_steal<py::str>(PyUnicode_DecodeFSDefault(text != nullptr ? text : ""));
@@ -223,6 +254,10 @@ void bind_ops(py::module_& module) {
              py::arg("indices").noconvert(), py::kw_only(), py::arg("isa") = "", py::arg("threads") = 0);
   module.def("segment_mean", &py_segment_mean, py::arg("values").noconvert(), py::arg("offsets").noconvert(),
              py::arg("means").noconvert(), py::kw_only(), py::arg("isa") = "", py::arg("threads") = 0);
+  module.def("token_overlap", &py_token_overlap, py::arg("queries").noconvert(), py::arg("query_offsets").noconvert(),
+             py::arg("keys").noconvert(), py::arg("key_offsets").noconvert(), py::arg("ranges").noconvert(), py::arg("groups").noconvert(),
+             py::arg("dice"), py::arg("out_offsets").noconvert(), py::arg("out").noconvert(), py::kw_only(), py::arg("isa") = "",
+             py::arg("threads") = 0);
 }
 
 }  // namespace prismem::python

@@ -88,6 +88,22 @@ struct MmrResult {
   std::int64_t first_bad;
 };
 
+// Keys whose shares token_overlap counts at once, one byte each.
+constexpr std::int64_t kOverlapLanes = 64;
+
+// Row r of `members` is one id: its byte `lane` is 1 where key `lane` holds that id; aligned to kOverlapLanes bytes. Query q has the
+// ids query_rows[query_offsets[q] .. query_offsets[q + 1]). Dice divides by both sizes; null key_sizes: coverage, by the query's.
+struct OverlapTask {
+  const std::uint8_t* members;
+  const std::int32_t* query_rows;
+  const std::int64_t* query_offsets;
+  std::int64_t query_count;
+  const double* key_sizes;  // kOverlapLanes
+  std::int64_t key_count;   // <= kOverlapLanes
+  double* const* out;       // out[q][out_begin + lane] for lane < key_count
+  std::int64_t out_begin;
+};
+
 struct OpTable {
   const char* isa;
   void (*similarity)(const ScoreTask&, float* out, std::int64_t out_stride, const Scratch&);
@@ -99,6 +115,7 @@ struct OpTable {
   void (*segment_max_similarity)(const ScoreTask&, float* values, std::int64_t* indices, std::int64_t* first_bad, const Scratch&);
   double (*segment_mean_f32)(const float* values, std::int64_t count);
   double (*segment_mean_f64)(const double* values, std::int64_t count);
+  void (*token_overlap)(const OverlapTask&);
 };
 
 }  // namespace prismem

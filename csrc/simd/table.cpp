@@ -16,11 +16,12 @@ void mmr_select_from(const MmrFromTask&, MmrResult&, const MmrScratch&);
 void segment_max_similarity(const ScoreTask&, float*, std::int64_t*, std::int64_t*, const Scratch&);
 double segment_mean_f32(const float*, std::int64_t);
 double segment_mean_f64(const double*, std::int64_t);
+void token_overlap(const OverlapTask&);
 
 extern const OpTable op_table;
 const OpTable op_table = {
     PRISMEM_TEXT(PRISMEM_NAMESPACE), similarity,      top_k_scan,       top_k_merge,      top_k_finish, mmr_select,
-    mmr_select_from,                 segment_max_similarity, segment_mean_f32, segment_mean_f64,
+    mmr_select_from,                 segment_max_similarity, segment_mean_f32, segment_mean_f64, token_overlap,
 };
 
 }  // namespace PRISMEM_NAMESPACE

@@ -92,3 +92,17 @@ def segment_max_similarity(
 def segment_mean(
     values: Rows, offsets: Integers, means: NDArray[np.float64], *, isa: str = "", threads: int = 0
 ) -> Outcome: ...
+def token_overlap(
+    queries: NDArray[np.int32],
+    query_offsets: Integers,
+    keys: NDArray[np.int32],
+    key_offsets: Integers,
+    ranges: Integers | None,
+    groups: Integers | None,
+    dice: bool,
+    out_offsets: Integers,
+    out: NDArray[np.float64],
+    *,
+    isa: str = "",
+    threads: int = 0,
+) -> Outcome: ...

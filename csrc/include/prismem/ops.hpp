@@ -64,6 +64,11 @@ Report segment_max_similarity(const Rows& evidence, const Rows& items, const Seg
 Report segment_mean(const void* values, bool values_are_double, const std::int64_t* offsets, std::int64_t count, double* means,
                     const RunOptions& run);
 
+// The share of ids that query set i has in common with key set j, at out[out_offsets[i] + j], j counted from the start of the segment of i:
+// |A & B| / |A|, or with `dice` 2 |A & B| / (|A| + |B|). Repeated ids count once; a quotient with nothing to divide by is 0.
+Report token_overlap(const IdSets& queries, const IdSets& keys, const Segments& segments, bool dice, const std::int64_t* out_offsets,
+                     double* out, const RunOptions& run);
+
 // Instruction sets this CPU can run, worst first; the one a call with `isa` would use (throws where it is unknown or missing).
 std::vector<std::string> available_isas();
 std::string chosen_isa(const std::string& isa);

@@ -17,6 +17,13 @@ struct Rows {
   Kind kind;
 };
 
+// Set i holds ids[offsets[i] .. offsets[i + 1]), in any order and perhaps repeated.
+struct IdSets {
+  const std::int32_t* ids;
+  const std::int64_t* offsets;
+  std::int64_t count;
+};
+
 // Bytes that say which key a query may see, at data[query * query_stride + key * key_stride]; null data allows all.
 struct Mask {
   const std::uint8_t* data;

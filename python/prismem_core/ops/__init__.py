@@ -14,10 +14,12 @@ from prismem_core.ops.segment_max_similarity import SEGMENT_MAX_SIMILARITY, Segm
 from prismem_core.ops.segment_mean import SEGMENT_MEAN, segment_mean
 from prismem_core.ops.segments import Segments
 from prismem_core.ops.similarity import SIMILARITY, similarity
+from prismem_core.ops.token_overlap import TOKEN_OVERLAP, token_overlap
 from prismem_core.ops.top_k import TOP_K, TopK, top_k
 
 OPS: dict[str, Op[Any, Any]] = {
-    op.name: op for op in (SIMILARITY, TOP_K, MMR_SELECT, MMR_SELECT_FROM, SEGMENT_MAX_SIMILARITY, SEGMENT_MEAN)
+    op.name: op
+    for op in (SIMILARITY, TOP_K, MMR_SELECT, MMR_SELECT_FROM, SEGMENT_MAX_SIMILARITY, SEGMENT_MEAN, TOKEN_OVERLAP)
 }
 """Every op by its name."""
 
@@ -39,6 +41,7 @@ __all__ = [
     "segment_max_similarity",
     "segment_mean",
     "similarity",
+    "token_overlap",
     "top_k",
     "use",
 ]

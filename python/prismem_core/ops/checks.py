@@ -76,13 +76,18 @@ def same_dim(left: Rows, right: Rows) -> None:
 
 def segments_for(segments: Any, left: Rows, right: Rows) -> Segments | None:
     """Segments that fit the rows, or None for all keys."""
+    return segments_fit(segments, left.count, left.name, right.count, right.name)
+
+
+def segments_fit(segments: Any, num_rows: int, rows_name: str, num_keys: int, keys_name: str) -> Segments | None:
+    """Segments that fit so many rows and keys, or None for all keys."""
     if segments is None:
         return None
     if not isinstance(segments, Segments):
         raise ArgumentError(
             f"segments: expected ops.Segments or None, got {type(segments).__name__}; make ops.Segments(offsets)"
         )
-    segments.check(left.count, left.name, right.count, right.name)
+    segments.check(num_rows, rows_name, num_keys, keys_name)
     return segments
 
 

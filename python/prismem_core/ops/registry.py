@@ -34,6 +34,8 @@ IMPLEMENTATIONS: dict[tuple[str, str], str] = {
     ("segment_max_similarity", "reference"): "prismem_core.ops.segment_max_similarity:reference",
     ("segment_mean", "cpu"): "prismem_core._native:segment_mean",
     ("segment_mean", "reference"): "prismem_core.ops.segment_mean:reference",
+    ("token_overlap", "cpu"): "prismem_core._native:token_overlap",
+    ("token_overlap", "reference"): "prismem_core.ops.token_overlap:reference",
 }
 """The one table of implementations: (op, backend) to "module:function"; text, so that nothing optional is imported."""
 
