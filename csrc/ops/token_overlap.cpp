@@ -1,7 +1,7 @@
 // token_overlap: how many ids each of 64 keys shares with a query, one byte lane a key, then the share as a quotient.
 //
-// The vectors are the compiler's own: it cuts 64 bytes into the registers of the instruction set that this file is compiled
-// for, and integers and one division give the same bits with each.
+// The vectors are the compiler's own, as wide as the registers of the instruction set that this file is compiled for; integers and one
+// division give the same bits with each.
 #include "simd/op_table.hpp"
 
 namespace prismem {
@@ -10,16 +10,30 @@ namespace {
 
 constexpr std::int64_t kFull = 255;  // what a byte counts to
 
-using Lanes = std::uint8_t __attribute__((vector_size(kOverlapLanes), aligned(kOverlapLanes), may_alias));
+#if defined(PRISMEM_TARGET_AVX512)
+constexpr int kRegister = 64;
+#elif defined(PRISMEM_TARGET_AVX2)
+constexpr int kRegister = 32;
+#else
+constexpr int kRegister = 16;
+#endif
+constexpr int kParts = kOverlapLanes / kRegister;
+
+using Bytes = std::uint8_t __attribute__((vector_size(kRegister), may_alias));
 
 // counts[lane] = how many of the rows have a 1 in that lane.
 void count_members(const std::uint8_t* members, const std::int32_t* rows, std::int64_t size, std::int32_t* counts) {
   for (int lane = 0; lane < kOverlapLanes; ++lane) counts[lane] = 0;
   for (std::int64_t begin = 0; begin < size; begin += kFull) {
     const std::int64_t end = begin + kFull < size ? begin + kFull : size;
-    Lanes sum = {};
-    for (std::int64_t i = begin; i < end; ++i) sum += *reinterpret_cast<const Lanes*>(members + rows[i] * kOverlapLanes);
-    for (int lane = 0; lane < kOverlapLanes; ++lane) counts[lane] += sum[lane];
+    Bytes sums[kParts] = {};
+    for (std::int64_t i = begin; i < end; ++i) {
+      const auto* row = reinterpret_cast<const Bytes*>(members + rows[i] * kOverlapLanes);
+      for (int part = 0; part < kParts; ++part) sums[part] += row[part];
+    }
+    std::uint8_t added[kOverlapLanes];
+    __builtin_memcpy(added, sums, sizeof added);
+    for (int lane = 0; lane < kOverlapLanes; ++lane) counts[lane] += added[lane];
   }
 }
 

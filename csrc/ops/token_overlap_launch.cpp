@@ -29,41 +29,50 @@ std::int64_t distinct_ids(const std::int32_t* ids, std::int64_t length, std::vec
   return std::unique(scratch.begin(), scratch.end()) - scratch.begin();
 }
 
-// Numbers different ids from 0 in the order they come.
+// Numbers different ids from 1 in the order they come; 0 is the number of all that were not entered.
 class Numbering {
  public:
-  void start(std::int64_t most_ids) {
-    std::size_t cells = 16;
-    while (cells < static_cast<std::size_t>(most_ids) * 2) cells *= 2;
-    shift_ = 32;
-    for (std::size_t size = cells; size > 1; size /= 2) --shift_;
-    cells_.assign(cells, Cell{0, -1});
-    count_ = 0;
-  }
-  std::int32_t count() const { return count_; }
-
-  std::int32_t enter(std::int32_t id) {
-    Cell& cell = cells_[place_of(id)];
-    if (cell.number < 0) cell = Cell{id, count_++};
-    return cell.number;
-  }
-  // The number of an id, or -1.
-  std::int32_t find(std::int32_t id) const { return cells_[place_of(id)].number; }
-
- private:
   struct Cell {
     std::int32_t id;
-    std::int32_t number;
+    std::int32_t number;  // 0: empty
   };
 
-  std::size_t place_of(std::int32_t id) const {
-    std::size_t place = (static_cast<std::uint32_t>(id) * 2654435769u) >> shift_;
-    while (cells_[place].number >= 0 && cells_[place].id != id) place = (place + 1) & (cells_.size() - 1);
-    return place;
-  }
+  // Open addressing in few of many cells: most ids that were not entered are told from one look at an empty cell.
+  struct Table {
+    const Cell* cells;
+    std::uint32_t mask;
+    int shift;
 
+    // One number for "not empty" and "another id", because two branches on what cannot be predicted would cost more than the look.
+    static bool taken_by_another(const Cell& cell, std::int32_t id) { return ((cell.id ^ id) & (-cell.number >> 31)) != 0; }
+
+    // The cell of an id, or the empty one where it would go.
+    std::uint32_t place_of(std::int32_t id) const {
+      std::uint32_t place = (static_cast<std::uint32_t>(id) * 2654435769u) >> shift;
+      while (taken_by_another(cells[place], id)) place = (place + 1) & mask;
+      return place;
+    }
+    std::int32_t find(std::int32_t id) const { return cells[place_of(id)].number; }
+  };
+
+  void start(std::int64_t most_ids) {
+    int bits = 10;
+    while ((std::int64_t{1} << bits) < 4 * most_ids) ++bits;
+    cells_.assign(std::size_t{1} << bits, Cell{0, 0});
+    table_ = Table{cells_.data(), (std::uint32_t{1} << bits) - 1, 32 - bits};
+    count_ = 0;
+  }
+  std::int32_t enter(std::int32_t id) {
+    Cell& cell = cells_[table_.place_of(id)];
+    if (cell.number == 0) cell = Cell{id, ++count_};
+    return cell.number;
+  }
+  std::int32_t count() const { return count_; }
+  const Table& table() const { return table_; }
+
+ private:
   std::vector<Cell> cells_;
-  int shift_ = 0;
+  Table table_{};
   std::int32_t count_ = 0;
 };
 
@@ -77,7 +86,7 @@ class Counter {
     numbering_.start(most);
     rows_.clear();
     offsets_.assign(1, 0);
-    seen_in_.assign(static_cast<std::size_t>(most), -1);
+    seen_in_.assign(static_cast<std::size_t>(most) + 1, -1);
     for (std::int64_t i = 0; i < count; ++i) {
       const std::int32_t* ids = ids_of(queries, order[i]);
       for (std::int64_t t = 0; t < length_of(queries, order[i]); ++t) {
@@ -105,15 +114,18 @@ class Counter {
 
  private:
   void mark(const IdSets& keys, std::int64_t begin, std::int64_t end) {
-    marked_.clear();
-    const std::int32_t nowhere = numbering_.count();  // the row behind the last, which no query reads
+    marked_.resize(static_cast<std::size_t>(keys.offsets[end] - keys.offsets[begin]));
+    // Copies, because a mark is a byte, and bytes may alias whatever is read through `this`.
+    const Numbering::Table table = numbering_.table();
+    MarkRow* const marks = marks_.data();
+    std::int32_t* marked = marked_.data();
     for (std::int64_t key = begin; key < end; ++key) {
       const std::int32_t* ids = ids_of(keys, key);
-      for (std::int64_t t = 0; t < length_of(keys, key); ++t) {
-        const std::int32_t number = numbering_.find(ids[t]);
-        const std::int32_t row = number < 0 ? nowhere : number;
-        marks_[static_cast<std::size_t>(row)].lanes[key - begin] = 1;
-        marked_.push_back(row);
+      const std::int64_t length = length_of(keys, key);
+      for (std::int64_t t = 0; t < length; ++t) {
+        const std::int32_t row = table.find(ids[t]);
+        marks[row].lanes[key - begin] = 1;
+        *marked++ = row;
       }
     }
   }
@@ -130,8 +142,8 @@ class Counter {
   std::vector<std::int64_t> seen_in_;  // the last query that held an id, by its number
   std::vector<std::int32_t> rows_;     // the different ids of each query, by number
   std::vector<std::int64_t> offsets_;
-  std::vector<MarkRow> marks_;
-  std::vector<std::int32_t> marked_;
+  std::vector<MarkRow> marks_;         // row 0 is for ids of no query; nobody reads it
+  std::vector<std::int32_t> marked_;  // rows with marks, perhaps repeated
 };
 
 // Rows order[first .. first + count) of the plan against keys begin .. end of a segment that starts at segment_begin.
