@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 CSRC = Path(__file__).resolve().parents[2] / "csrc"
-KERNELS = [CSRC / "simd" / "table.cpp"] + [
+KERNELS = [CSRC / "simd" / "table.cpp", CSRC / "bench" / "limits.cpp"] + [
     path for path in sorted((CSRC / "ops").glob("*.cpp")) if (path.parent / f"{path.stem}_launch.cpp").is_file()
 ]
-ALLOWED_INCLUDES = re.compile(r'<cstdint>|<cstddef>|"simd/\w+\.hpp"|"prismem/rows\.hpp"')
+ALLOWED_INCLUDES = re.compile(r'<cstdint>|<cstddef>|"(simd/\w+|bench/limits|prismem/rows)\.hpp"')
 
 INTRINSICS = CSRC / "simd" / "intrinsics.hpp"
 """The one file that includes the compiler's intrinsics, or their stand-in in the builds that test without such a CPU."""
