@@ -21,7 +21,7 @@ KERNELS = [CSRC / "simd" / "table.cpp", CSRC / "bench" / "limits.cpp"] + [
 ALLOWED_INCLUDES = re.compile(r'<cstdint>|<cstddef>|"(simd/\w+|bench/limits|prismem/rows)\.hpp"')
 
 INTRINSICS = CSRC / "simd" / "intrinsics.hpp"
-"""The one file that includes the compiler's intrinsics, or their stand-in in the builds that test without such a CPU."""
+"""The one file that includes the compiler's intrinsics, or their stand-in in builds that test without such a CPU."""
 
 AVX2_FLAGS = ["-mavx2", "-mfma", "-mf16c"]
 AVX512_FLAGS = ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vnni"]

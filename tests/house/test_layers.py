@@ -22,7 +22,7 @@ ROWS: tuple[frozenset[str], ...] = (
     frozenset({"evaluation"}),
     frozenset({"evolution"}),
     frozenset({"integrations", "clients"}),
-    frozenset({"jobs"}),
+    frozenset({"jobs", "bench"}),
     frozenset({"cli"}),
     frozenset({"__main__"}),
 )

@@ -12,7 +12,7 @@ from typing import Annotated, NoReturn, TextIO
 import typer
 
 from prismem_core import __version__
-from prismem_core.cli import doctor, evaluate, evolve, report, validate
+from prismem_core.cli import bench, doctor, evaluate, evolve, report, validate
 from prismem_core.errors import PrismemError
 
 app = typer.Typer(
@@ -50,6 +50,7 @@ app.command("evaluate")(evaluate.evaluate_command)
 app.command("validate")(validate.validate_command)
 app.command("report")(report.report_command)
 app.command("doctor")(doctor.doctor_command)
+app.command("bench")(bench.bench_command)
 
 
 _INTERRUPTED_CODE = 130

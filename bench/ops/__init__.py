@@ -1,0 +1,11 @@
+"""The jobs, one file an op."""
+
+from __future__ import annotations
+
+from ..contest import Job
+from . import mmr_select, segment_max_similarity, similarity, top_k
+
+_OPS = (top_k, mmr_select, segment_max_similarity, similarity)
+
+JOBS: dict[str, Job] = {job.name: job for op in _OPS for job in op.JOBS}
+"""Every job by its name, in the order in which they run."""

@@ -1,0 +1,169 @@
+"""Time of calls: interleaved, on pinned cores, with the pools of every library held to a number of threads."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+Call = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Clock:
+    """What is read: seconds from an origin of its own."""
+
+    name: str
+    now: Callable[[], float]
+
+
+def clock_for(threads: int) -> Clock:
+    """CPU time of the process for one thread, so that a neighbour who takes the core does not count; else wall time."""
+    return Clock("process CPU time", time.process_time) if threads == 1 else Clock("wall time", time.perf_counter)
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds a call: the median, the best, and half the distance between the quartiles as a part of the median."""
+
+    median: float
+    best: float
+    spread: float
+    rounds: int
+    repetitions: int
+
+
+def timing_of(seconds: list[float], repetitions: int) -> Timing:
+    """The summary of the rounds of one competitor; at least one."""
+    median = statistics.median(seconds)
+    low, high = (seconds[0], seconds[0]) if len(seconds) == 1 else _quartiles(seconds)
+    return Timing(median, min(seconds), (high - low) / 2 / median if median > 0 else 0.0, len(seconds), repetitions)
+
+
+def _quartiles(seconds: list[float]) -> tuple[float, float]:
+    low, _, high = statistics.quantiles(seconds, n=4, method="inclusive")
+    return low, high
+
+
+def interleaved(
+    calls: Mapping[str, Call],
+    clock: Clock,
+    *,
+    rounds: int,
+    least_seconds: float = 0.02,
+    budget_seconds: float = 60.0,
+    threads: Mapping[str, int] | None = None,
+) -> dict[str, Timing]:
+    """Time all calls in turn, A B C A B C, for a number of rounds (at least three, then fewer where the budget ends).
+
+    A call shorter than `least_seconds` is repeated back to back until it lasts that long. Every call has run once
+    before it is timed: pages are mapped, pools are started; what the caches hold is what the call before left there,
+    and for repeated calls what the call itself left.
+    """
+    repetitions: dict[str, int] = {}
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    for name, call in calls.items():
+        started = time.perf_counter()
+        call()
+        took = max(time.perf_counter() - started, 1e-9)
+        repetitions[name] = max(1, int(least_seconds / took))
+    deadline = time.perf_counter() + budget_seconds
+    for done in range(rounds):
+        if done >= 3 and time.perf_counter() > deadline:
+            break
+        for name, call in calls.items():
+            seconds[name].append(_seconds(call, clock, repetitions[name]))
+    return {name: timing_of(values, repetitions[name]) for name, values in seconds.items()}
+
+
+def _seconds(call: Call, clock: Clock, repetitions: int) -> float:
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        started = clock.now()
+        for _ in range(repetitions):
+            call()
+        return (clock.now() - started) / repetitions
+    finally:
+        if collecting:
+            gc.enable()
+
+
+@contextlib.contextmanager
+def pinned(cores: int) -> Iterator[None]:
+    """Every thread of the process on the first `cores` cores it may use; each gets its own set back at the end.
+
+    Threads of the pools of other libraries are pinned too: a set given to the caller alone would leave them outside.
+    Does nothing where the system has no such call.
+    """
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    before = {thread: os.sched_getaffinity(thread) for thread in _threads()}
+    allowed = sorted(os.sched_getaffinity(0))
+    _restrict({thread: set(allowed[:cores]) for thread in before})
+    try:
+        yield
+    finally:
+        mine = set(allowed)
+        _restrict({thread: before.get(thread, mine) for thread in _threads()})
+
+
+def _threads() -> list[int]:
+    with contextlib.suppress(OSError):
+        return [int(name) for name in os.listdir("/proc/self/task")]
+    return [0]
+
+
+def _restrict(cores: Mapping[int, set[int]]) -> None:
+    for thread, allowed in cores.items():
+        # A thread may have ended since it was listed.
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(thread, allowed)
+
+
+_POOL_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS", "PRISMEM_THREADS")
+
+
+@contextlib.contextmanager
+def library_threads(count: int) -> Iterator[None]:
+    """Hold the pools of numpy, torch, faiss and others to `count` threads; libraries loaded inside the block too."""
+    before = {name: os.environ.get(name) for name in _POOL_VARIABLES}
+    os.environ.update(dict.fromkeys(_POOL_VARIABLES, str(count)))
+    try:
+        with _loaded_pools(count):
+            yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@contextlib.contextmanager
+def _loaded_pools(count: int) -> Iterator[None]:
+    torch, faiss = sys.modules.get("torch"), sys.modules.get("faiss")
+    torch_before = torch.get_num_threads() if torch else 0
+    faiss_before = faiss.omp_get_max_threads() if faiss else 0
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(ImportError):
+            import threadpoolctl
+
+            stack.enter_context(threadpoolctl.threadpool_limits(count))
+        if torch:
+            torch.set_num_threads(count)
+        if faiss:
+            faiss.omp_set_num_threads(count)
+        try:
+            yield
+        finally:
+            if torch:
+                torch.set_num_threads(torch_before)
+            if faiss:
+                faiss.omp_set_num_threads(faiss_before)
