@@ -8,6 +8,7 @@ from typing import Any
 __version__ = "0.1.0"
 
 _HOMES = {
+    "VectorIndex": "prismem_core.index",
     "ExecutionCache": "prismem_core.cache",
     "Task": "prismem_core.tasks.task",
     "History": "prismem_core.tasks.history",

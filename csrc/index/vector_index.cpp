@@ -1,0 +1,344 @@
+#include "prismem/index.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <limits>
+#include <mutex>
+#include <shared_mutex>
+#include <utility>
+
+#include "index/index_file.hpp"
+#include "index/index_lock.hpp"
+#include "index/row_store.hpp"
+#include "index/row_values.hpp"
+#include "index/selection.hpp"
+#include "support/error.hpp"
+
+namespace prismem {
+namespace {
+
+using index::IndexLock;
+using index::RowStore;
+using index::Selection;
+using ReadGuard = std::shared_lock<IndexLock>;
+using WriteGuard = std::unique_lock<IndexLock>;
+
+constexpr std::int64_t kMmrBytes = std::int64_t{32} << 20;  // rows of candidates side by side at a time
+
+std::atomic<std::uint64_t> next_index_number{1};
+
+// The best slots of each query, `width` cells each.
+struct BestSlots {
+  std::int64_t width = 0;
+  std::vector<float> scores;
+  std::vector<std::int64_t> slots;
+  std::vector<std::int64_t> counts;
+};
+
+void check_queries(const Rows& queries, const IndexOptions& options) {
+  if (queries.dim != options.dim) {
+    throw ArgumentError("queries: expected " + std::to_string(options.dim) + " dimensions, as the rows of this index have, got " +
+                        std::to_string(queries.dim) + "; were they embedded by the same model?");
+  }
+  if (const std::int64_t bad = index::first_nonfinite(queries); bad >= 0) {
+    throw ArgumentError("queries: row " + std::to_string(bad) + " holds NaN or infinity; mend the row");
+  }
+}
+
+// Rows of some slots, side by side.
+class GatheredRows {
+ public:
+  GatheredRows(const RowStore& store, const std::int64_t* slots, std::int64_t count)
+      : bytes_(static_cast<std::size_t>(count * store.row_bytes())), rows_(store.rows()) {
+    const char* from = static_cast<const char*>(rows_.data);
+    unsigned char* to = bytes_.data();
+    const std::size_t row_bytes = static_cast<std::size_t>(store.row_bytes());
+    for (std::int64_t i = 0; i < count; ++i, to += row_bytes) std::memcpy(to, from + slots[i] * store.row_bytes(), row_bytes);
+    rows_.data = bytes_.data();
+    rows_.count = count;
+  }
+  const Rows& rows() const { return rows_; }
+
+ private:
+  HugeBuffer bytes_;
+  Rows rows_;
+};
+
+}  // namespace
+
+struct VectorIndex::State {
+  explicit State(RowStore content) : store(std::move(content)) {}
+
+  mutable IndexLock lock;
+  mutable RowStore store;  // a search may have to build its table of ids, or close its gaps
+  std::uint64_t version = 1;  // of the order of slots
+  const std::uint64_t number = next_index_number++;
+
+  // A lock for reading, with the table of ids there.
+  ReadGuard read_with_table() const {
+    for (;;) {
+      ReadGuard guard(lock);
+      if (store.has_table()) return guard;
+      guard.unlock();
+      const WriteGuard writing(lock);
+      if (!store.has_table()) store.build_table();
+    }
+  }
+
+  WriteGuard write() {
+    if (store.is_mapped()) {
+      throw VectorIndexError("this index is open for reading only: it was opened from a file, mapped; VectorIndex.load() makes a copy that can be changed");
+    }
+    return WriteGuard(lock);
+  }
+
+  bool cosine() const { return store.options().metric == Metric::cosine; }
+
+  std::shared_ptr<const Selection> selection(const IndexFilter& filter, std::int64_t num_queries) const {
+    std::shared_ptr<const Selection> selected = filter.prepared != nullptr ? filter.prepared->at(number, version, store)
+                                                                           : std::make_shared<const Selection>(index::select(store, filter));
+    if (selected->mark_queries > 0 && selected->mark_queries != num_queries) {
+      throw ArgumentError("filter: the mask was made for " + std::to_string(selected->mark_queries) + " queries, but there are " + std::to_string(num_queries));
+    }
+    return selected;
+  }
+
+  [[noreturn]] void refuse_score(const Report& report, std::int64_t slot) const {
+    throw ArgumentError("queries: the score of row " + std::to_string(report.bad_query) + " with id " + std::to_string(store.ids()[slot]) +
+                        " is too large for float32; scale the rows");
+  }
+
+  BestSlots best(const Rows& queries, const Selection& selection, const SearchOptions& options, const RunOptions& run) const {
+    const bool listed = selection.form == Selection::Form::listed;
+    const std::int64_t candidates = listed ? static_cast<std::int64_t>(selection.slots.size()) : store.slots();
+    BestSlots found;
+    found.width = std::min(options.k, std::min(candidates, store.live()));
+    const std::size_t cells = static_cast<std::size_t>(queries.count * std::min(options.k, candidates));
+    found.scores.resize(cells);
+    found.slots.resize(cells);
+    found.counts.resize(static_cast<std::size_t>(queries.count));
+    const std::int64_t width = std::min(options.k, candidates);
+    const TopKOptions wanted{width, cosine(), options.has_min_score, options.min_score};
+    const Segments whole{nullptr, 0, nullptr};
+    Report report;
+    if (listed) {
+      const GatheredRows gathered(store, selection.slots.data(), candidates);
+      report = top_k(queries, gathered.rows(), whole, Mask{nullptr, 0, 0}, wanted, width, found.scores.data(), found.slots.data(), found.counts.data(), run);
+      if (report.bad_key >= 0) refuse_score(report, selection.slots[static_cast<std::size_t>(report.bad_key)]);
+      for (std::int64_t& slot : found.slots) {
+        if (slot >= 0) slot = selection.slots[static_cast<std::size_t>(slot)];
+      }
+    } else {
+      report = top_k(queries, store.rows(), whole, selection.mask(store), wanted, width, found.scores.data(), found.slots.data(), found.counts.data(), run);
+      if (report.bad_key >= 0) refuse_score(report, report.bad_key);
+    }
+    found.width = width;
+    return found;
+  }
+
+  // Ids for slots, and no column that no query uses.
+  Found named(BestSlots best) const {
+    Found found;
+    found.width = 0;
+    for (const std::int64_t count : best.counts) found.width = std::max(found.width, count);
+    if (best.counts.empty()) found.width = best.width;
+    const std::int64_t* ids = store.ids();
+    const std::size_t used = static_cast<std::size_t>(found.width), width = static_cast<std::size_t>(best.width);
+    for (std::size_t query = 0; query < best.counts.size(); ++query) {
+      for (std::size_t column = 0; column < used; ++column) {
+        const std::int64_t slot = best.slots[query * width + column];
+        best.slots[query * used + column] = slot >= 0 ? ids[slot] : -1;
+        best.scores[query * used + column] = best.scores[query * width + column];
+      }
+    }
+    best.slots.resize(best.counts.size() * used);
+    best.scores.resize(best.counts.size() * used);
+    found.scores = std::move(best.scores);
+    found.ids = std::move(best.slots);
+    found.counts = std::move(best.counts);
+    return found;
+  }
+
+  BestSlots diverse(const Rows& queries, const Selection& selection, const MmrSearchOptions& options, const RunOptions& run) const;
+};
+
+VectorIndex::VectorIndex(std::unique_ptr<State> state) : state_(std::move(state)) {}
+VectorIndex::VectorIndex(const IndexOptions& options) : state_(std::make_unique<State>(RowStore(options))) {}
+VectorIndex::~VectorIndex() = default;
+
+std::unique_ptr<VectorIndex> VectorIndex::load(const std::string& path) {
+  const index::IndexFile file(path);
+  return std::unique_ptr<VectorIndex>(new VectorIndex(std::make_unique<State>(RowStore::copied(file))));
+}
+
+std::unique_ptr<VectorIndex> VectorIndex::open(const std::string& path, bool verify) {
+  auto file = std::make_unique<const index::MappedIndexFile>(path);
+  if (verify) file->verify();
+  return std::unique_ptr<VectorIndex>(new VectorIndex(std::make_unique<State>(RowStore::mapped(std::move(file)))));
+}
+
+const IndexOptions& VectorIndex::options() const { return state_->store.options(); }
+
+bool VectorIndex::read_only() const { return state_->store.is_mapped(); }
+
+std::int64_t VectorIndex::size() const {
+  const ReadGuard guard(state_->lock);
+  return state_->store.live();
+}
+
+std::vector<std::int64_t> VectorIndex::ids() const {
+  const ReadGuard guard(state_->lock);
+  const RowStore& store = state_->store;
+  std::vector<std::int64_t> every;
+  every.reserve(static_cast<std::size_t>(store.live()));
+  for (std::int64_t slot = 0; slot < store.slots(); ++slot) {
+    if (store.alive() == nullptr || store.alive()[slot] != 0) every.push_back(store.ids()[slot]);
+  }
+  return every;
+}
+
+bool VectorIndex::contains(std::int64_t id) const {
+  const ReadGuard guard = state_->read_with_table();
+  return state_->store.find(id) >= 0;
+}
+
+IndexStats VectorIndex::stats() const {
+  const ReadGuard guard(state_->lock);
+  const RowStore& store = state_->store;
+  IndexStats stats;
+  stats.count = store.live();
+  stats.removed = store.dead();
+  stats.capacity = store.capacity();
+  stats.row_bytes = store.memory_of_rows();
+  stats.id_bytes = store.memory_of_ids();
+  return stats;
+}
+
+namespace {
+
+void check_vectors(const Rows& rows, const IndexOptions& options) {
+  if (rows.dim != options.dim) {
+    throw ArgumentError("vectors: expected " + std::to_string(options.dim) + " dimensions, as the rows of this index have, got " +
+                        std::to_string(rows.dim) + "; were they embedded by the same model?");
+  }
+}
+
+}  // namespace
+
+std::vector<std::int64_t> VectorIndex::add(const Rows& rows, const std::int64_t* ids) {
+  check_vectors(rows, options());
+  const WriteGuard guard = state_->write();
+  RowStore& store = state_->store;
+  store.append(rows, ids);
+  if (rows.count > 0) ++state_->version;
+  const std::int64_t* added = store.ids() + store.slots() - rows.count;
+  return std::vector<std::int64_t>(added, added + rows.count);
+}
+
+void VectorIndex::update(const Rows& rows, const std::int64_t* ids) {
+  check_vectors(rows, options());
+  const WriteGuard guard = state_->write();
+  state_->store.update(rows, state_->store.find_all(ids, rows.count, true));
+}
+
+void VectorIndex::remove(const std::int64_t* ids, std::int64_t count) {
+  const WriteGuard guard = state_->write();
+  RowStore& store = state_->store;
+  store.remove(store.find_all(ids, count, true));
+  if (count > 0) ++state_->version;
+  if (store.is_sparse()) store.compact();
+}
+
+void VectorIndex::reserve(std::int64_t count) {
+  const WriteGuard guard = state_->write();
+  state_->store.reserve(count);
+}
+
+void VectorIndex::get(const std::int64_t* ids, std::int64_t count, float* out) const {
+  const ReadGuard guard = state_->read_with_table();
+  const RowStore& store = state_->store;
+  const std::vector<std::int64_t> slots = store.find_all(ids, count, false);
+  Rows row = store.rows();
+  const char* every = static_cast<const char*>(row.data);
+  row.count = 1;
+  for (const std::int64_t slot : slots) {
+    row.data = every + slot * store.row_bytes();
+    index::convert_rows(row, Kind::f32, out);
+    out += row.dim;
+  }
+}
+
+Found VectorIndex::search(const Rows& queries, const SearchOptions& options, const IndexFilter& filter, const RunOptions& run) const {
+  check_queries(queries, this->options());
+  const bool by_ids = filter.id_count >= 0 || filter.prepared != nullptr;
+  const ReadGuard guard = by_ids ? state_->read_with_table() : ReadGuard(state_->lock);
+  const std::shared_ptr<const Selection> selection = state_->selection(filter, queries.count);
+  return state_->named(state_->best(queries, *selection, options, run));
+}
+
+BestSlots VectorIndex::State::diverse(const Rows& queries, const Selection& selection, const MmrSearchOptions& options, const RunOptions& run) const {
+  const SearchOptions relevant{std::max(options.pool, options.k), options.has_min_relevance, options.min_relevance};
+  BestSlots pool = best(queries, selection, relevant, run);
+  BestSlots picks;
+  picks.width = std::min(options.k, pool.width);
+  picks.scores.resize(static_cast<std::size_t>(queries.count * picks.width));
+  picks.slots.resize(picks.scores.size());
+  picks.counts.resize(static_cast<std::size_t>(queries.count));
+  const MmrOptions wanted{picks.width, options.relevance_weight, cosine(), false, 0.0f};
+  // In the order of slots, so that ties fall as they do over all rows.
+  for (std::int64_t query = 0; query < queries.count; ++query) {
+    std::int64_t* slots = pool.slots.data() + query * pool.width;
+    std::sort(slots, slots + pool.counts[static_cast<std::size_t>(query)]);
+  }
+  std::vector<std::int64_t> candidates, ranges;
+  for (std::int64_t begin = 0, end = 0; begin < queries.count; begin = end) {
+    candidates.clear();
+    ranges.clear();
+    do {
+      const std::int64_t* slots = pool.slots.data() + end * pool.width;
+      ranges.push_back(static_cast<std::int64_t>(candidates.size()));
+      candidates.insert(candidates.end(), slots, slots + pool.counts[static_cast<std::size_t>(end)]);
+      ranges.push_back(static_cast<std::int64_t>(candidates.size()));
+      ++end;
+    } while (end < queries.count && static_cast<std::int64_t>(candidates.size()) * store.row_bytes() < kMmrBytes);
+    const GatheredRows gathered(store, candidates.data(), static_cast<std::int64_t>(candidates.size()));
+    const std::int64_t element = index::bytes_of(queries.kind);
+    const Rows some{static_cast<const char*>(queries.data) + begin * queries.stride * element, end - begin, queries.dim, queries.stride, queries.kind};
+    const Segments segments{ranges.data(), end - begin, nullptr};
+    mmr_select(some, gathered.rows(), segments, Mask{nullptr, 0, 0}, wanted, picks.width, picks.slots.data() + begin * picks.width,
+               picks.scores.data() + begin * picks.width, picks.counts.data() + begin, run);
+    for (std::int64_t query = begin; query < end; ++query) {
+      const std::int64_t* own = candidates.data() + ranges[static_cast<std::size_t>(2 * (query - begin))];
+      std::int64_t* cells = picks.slots.data() + query * picks.width;
+      for (std::int64_t i = 0; i < picks.counts[static_cast<std::size_t>(query)]; ++i) cells[i] = own[cells[i]];
+    }
+  }
+  return picks;
+}
+
+Found VectorIndex::mmr(const Rows& queries, const MmrSearchOptions& options, const IndexFilter& filter, const RunOptions& run) const {
+  check_queries(queries, this->options());
+  const bool by_ids = filter.id_count >= 0 || filter.prepared != nullptr;
+  const ReadGuard guard = by_ids ? state_->read_with_table() : ReadGuard(state_->lock);
+  const std::shared_ptr<const Selection> selection = state_->selection(filter, queries.count);
+  return state_->named(state_->diverse(queries, *selection, options, run));
+}
+
+std::unique_ptr<PreparedFilter> VectorIndex::prepare(const IndexFilter& filter) const {
+  const ReadGuard guard = state_->read_with_table();
+  auto prepared = std::make_unique<PreparedFilter>(state_->number, filter);
+  prepared->prepare(state_->version, index::select(state_->store, filter));
+  return prepared;
+}
+
+void VectorIndex::save(const std::string& path) const {
+  const ReadGuard guard(state_->lock);
+  const RowStore& store = state_->store;
+  const index::IndexHeader header{store.options(), store.live(), store.next_id()};
+  const std::vector<index::Run> runs = store.live_runs();
+  index::write_index_file(path, header, {{index::SectionKind::rows, store.rows().data, store.row_bytes(), runs},
+                                         {index::SectionKind::ids, store.ids(), static_cast<std::int64_t>(sizeof(std::int64_t)), runs}});
+}
+
+}  // namespace prismem

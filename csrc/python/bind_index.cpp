@@ -1,0 +1,178 @@
+// VectorIndex as prismem_core._native.VectorIndex: conversion only; prismem_core.index is its face. No call holds the interpreter lock
+// while it waits or works.
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "index/selection.hpp"
+#include "prismem/index.hpp"
+#include "python/array_views.hpp"
+
+namespace prismem::python {
+namespace {
+
+using Integers = py::array_t<std::int64_t>;
+using Booleans = py::array_t<bool>;
+using Result = py::tuple;  // scores, ids, counts
+
+// An array that keeps the vector it shows alive.
+template <class T>
+py::array_t<T> handed_over(std::vector<T> values, std::vector<py::ssize_t> shape) {
+  auto kept = std::make_unique<std::vector<T>>(std::move(values));
+  const T* data = kept->data();
+  const py::capsule owner(kept.get(), [](void* held) { delete static_cast<std::vector<T>*>(held); });
+  kept.release();
+  return py::array_t<T>(std::move(shape), data, owner);
+}
+
+Result result_of(Found found) {
+  const py::ssize_t rows = static_cast<py::ssize_t>(found.counts.size());
+  return py::make_tuple(handed_over(std::move(found.scores), {rows, found.width}), handed_over(std::move(found.ids), {rows, found.width}),
+                        handed_over(std::move(found.counts), {rows}));
+}
+
+const std::int64_t* ids_of(const Integers& ids) {
+  if (ids.ndim() != 1 || (ids.flags() & py::array::c_style) == 0) refuse("ids", "a contiguous (n,) array");
+  return ids.data();
+}
+
+const std::int64_t* ids_of(const Integers& ids, std::int64_t count) {
+  if (ids.size() != count) refuse("ids", "one for each row of vectors");
+  return ids_of(ids);
+}
+
+// None, ids (n,) int64, a mask (n,) or (m, n) bool, or a prepared filter.
+IndexFilter filter_of(const py::object& filter) {
+  IndexFilter result;
+  if (filter.is_none()) return result;
+  if (py::isinstance<PreparedFilter>(filter)) {
+    result.prepared = filter.cast<PreparedFilter*>();
+  } else if (py::isinstance<Integers>(filter)) {
+    const auto ids = py::reinterpret_borrow<Integers>(filter);
+    result.ids = ids_of(ids);
+    result.id_count = ids.size();
+  } else if (py::isinstance<Booleans>(filter)) {
+    const auto mask = py::reinterpret_borrow<Booleans>(filter);
+    const py::ssize_t axes = mask.ndim();
+    if (axes != 1 && axes != 2) refuse("filter", "a mask of shape (n,) or (m, n)");
+    result.mask = Mask{reinterpret_cast<const std::uint8_t*>(mask.data()), axes == 2 ? mask.strides(0) : 0, mask.strides(axes - 1)};
+    result.mask_count = mask.shape(axes - 1);
+    result.mask_queries = axes == 2 ? mask.shape(0) : 0;
+  } else {
+    refuse("filter", "int64 ids, a boolean mask, a prepared filter or None");
+  }
+  return result;
+}
+
+template <class Body>
+auto unlocked(Body body) {
+  const py::gil_scoped_release release;
+  return body();
+}
+
+Integers add(VectorIndex& self, const py::array& vectors, const std::optional<Integers>& ids) {
+  const Rows rows = rows_of(vectors, "vectors");
+  const std::int64_t* given = ids ? ids_of(*ids, rows.count) : nullptr;
+  std::vector<std::int64_t> added = unlocked([&] { return self.add(rows, given); });
+  return handed_over(std::move(added), {static_cast<py::ssize_t>(rows.count)});
+}
+
+void update(VectorIndex& self, const Integers& ids, const py::array& vectors) {
+  const Rows rows = rows_of(vectors, "vectors");
+  const std::int64_t* given = ids_of(ids, rows.count);
+  unlocked([&] { self.update(rows, given); });
+}
+
+void remove(VectorIndex& self, const Integers& ids) {
+  const std::int64_t* given = ids_of(ids);
+  unlocked([&] { self.remove(given, ids.size()); });
+}
+
+py::array_t<float> get(const VectorIndex& self, const Integers& ids) {
+  const std::int64_t* given = ids_of(ids);
+  py::array_t<float> rows({ids.size(), static_cast<py::ssize_t>(self.options().dim)});
+  float* out = rows.mutable_data();
+  unlocked([&] { self.get(given, ids.size(), out); });
+  return rows;
+}
+
+Result search(const VectorIndex& self, const py::array& queries, std::int64_t k, std::optional<float> min_score, const py::object& filter,
+              const std::string& isa, int threads) {
+  const Rows rows = rows_of(queries, "queries");
+  const IndexFilter allowed = filter_of(filter);
+  const SearchOptions options{k, min_score.has_value(), min_score.value_or(0.0f)};
+  return result_of(unlocked([&] { return self.search(rows, options, allowed, RunOptions{isa, threads}); }));
+}
+
+Result mmr(const VectorIndex& self, const py::array& queries, std::int64_t k, std::int64_t pool, double relevance_weight,
+           std::optional<float> min_relevance, const py::object& filter, const std::string& isa, int threads) {
+  const Rows rows = rows_of(queries, "queries");
+  const IndexFilter allowed = filter_of(filter);
+  const MmrSearchOptions options{k, pool, relevance_weight, min_relevance.has_value(), min_relevance.value_or(0.0f)};
+  return result_of(unlocked([&] { return self.mmr(rows, options, allowed, RunOptions{isa, threads}); }));
+}
+
+std::unique_ptr<PreparedFilter> prepare(const VectorIndex& self, const py::object& filter) {
+  const IndexFilter allowed = filter_of(filter);
+  return unlocked([&] { return self.prepare(allowed); });
+}
+
+Integers ids(const VectorIndex& self) {
+  std::vector<std::int64_t> every = unlocked([&] { return self.ids(); });
+  const py::ssize_t count = static_cast<py::ssize_t>(every.size());
+  return handed_over(std::move(every), {count});
+}
+
+py::dict stats(const VectorIndex& self) {
+  const IndexStats stats = unlocked([&] { return self.stats(); });
+  py::dict result;
+  result["count"] = stats.count;
+  result["removed"] = stats.removed;
+  result["capacity"] = stats.capacity;
+  result["row_bytes"] = stats.row_bytes;
+  result["id_bytes"] = stats.id_bytes;
+  return result;
+}
+
+std::unique_ptr<VectorIndex> make(std::int64_t dim, int kind, bool cosine) {
+  return std::make_unique<VectorIndex>(IndexOptions{dim, static_cast<Kind>(kind), cosine ? Metric::cosine : Metric::inner_product});
+}
+
+}  // namespace
+
+void bind_index(py::module_& module) {
+  const auto without_gil = py::call_guard<py::gil_scoped_release>();
+  py::class_<PreparedFilter>(module, "PreparedFilter", "What VectorIndex.prepare made of a filter.");
+  py::class_<VectorIndex>(module, "VectorIndex", "Engine of prismem_core.index.VectorIndex.")
+      .def(py::init(&make), py::arg("dim"), py::arg("kind"), py::arg("cosine"))
+      .def_static("load", [](const std::string& path) { return VectorIndex::load(path); }, py::arg("path"), without_gil)
+      .def_static("open", [](const std::string& path, bool verify) { return VectorIndex::open(path, verify); }, py::arg("path"),
+                  py::arg("verify"), without_gil)
+      .def("dim", [](const VectorIndex& self) { return self.options().dim; })
+      .def("kind", [](const VectorIndex& self) { return static_cast<int>(self.options().kind); })
+      .def("cosine", [](const VectorIndex& self) { return self.options().metric == Metric::cosine; })
+      .def("read_only", &VectorIndex::read_only)
+      .def("size", &VectorIndex::size, without_gil)
+      .def("contains", &VectorIndex::contains, py::arg("id"), without_gil)
+      .def("ids", &ids)
+      .def("stats", &stats)
+      .def("add", &add, py::arg("vectors").noconvert(), py::arg("ids").noconvert())
+      .def("update", &update, py::arg("ids").noconvert(), py::arg("vectors").noconvert())
+      .def("remove", &remove, py::arg("ids").noconvert())
+      .def("reserve", &VectorIndex::reserve, py::arg("count"), without_gil)
+      .def("get", &get, py::arg("ids").noconvert())
+      .def("search", &search, py::arg("queries").noconvert(), py::arg("k"), py::arg("min_score"), py::arg("filter"), py::arg("isa"),
+           py::arg("threads"))
+      .def("mmr", &mmr, py::arg("queries").noconvert(), py::arg("k"), py::arg("pool"), py::arg("relevance_weight"), py::arg("min_relevance"),
+           py::arg("filter"), py::arg("isa"), py::arg("threads"))
+      .def("prepare", &prepare, py::arg("filter"))
+      .def("save", &VectorIndex::save, py::arg("path"), without_gil);
+}
+
+}  // namespace prismem::python

@@ -1,0 +1,299 @@
+"""VectorIndex: a growable exact store of vectors, for systems that embed the engine."""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prismem_core import _native
+from prismem_core._native import PreparedFilter
+from prismem_core.arrays import Place, handed_back, place_of, readable, rows
+from prismem_core.errors import ArgumentError, NoImplementation
+from prismem_core.index.results import SearchResult
+from prismem_core.ops.checks import flag, threshold, weight, whole_number
+from prismem_core.ops.registry import choose, thread_count
+
+Ids = NDArray[np.int64]
+Filter = PreparedFilter | NDArray[Any] | Sequence[int] | None
+
+_DTYPES = ("float32", "float16", "bfloat16")  # in the order of the native kinds
+_METRICS = ("inner_product", "cosine")
+_MOST = 1 << 62
+_LEAST_POOL = 64
+
+
+@dataclass(frozen=True)
+class IndexStats:
+    """What an index holds: `count` rows, `removed` ones whose room is not used again yet, room for `capacity` before
+    memory grows; bytes in memory of rows (`row_bytes`, 0 for a mapped file) and of ids with their table (`id_bytes`).
+    """
+
+    count: int
+    removed: int
+    capacity: int
+    row_bytes: int
+    id_bytes: int
+
+
+class VectorIndex:
+    """Vectors under ids of your choice: added, updated and removed at any time, searched exactly.
+
+    Rows have `dim` numbers and are kept as `dtype`: "float32", "float16" or "bfloat16" (half the memory; added rows are
+    rounded to nearest, even on a tie). `metric` is "inner_product" or "cosine", in [-1, 1], where a zero vector scores
+    0.0 with everything. A higher score is better.
+
+    A search gives the scores of `ops.top_k` over the rows, bit for bit, and equal scores in the order of adding:
+    `update` keeps a row's place, an id that is removed and added again goes to the end. Vectors and queries are arrays
+    (n, dim) of numpy or torch on the CPU, float32, float16 or bfloat16 (uint16 bits where dtype is "bfloat16"), of any
+    stride; float64 is refused. NaN and infinity are refused by row.
+
+    Searches of several threads run at the same time. A change waits for running searches, and later searches wait for
+    it; when it fails, nothing has changed. In a forked child an index works on, unless another thread was changing it
+    at the moment of the fork: then its use raises VectorIndexError. `ops.use`, PRISMEM_ISA and PRISMEM_THREADS hold.
+
+    Errors: ArgumentError for bad arguments, VectorIndexError for files and for changes of an index that was opened for
+    reading, MemoryError.
+    """
+
+    def __init__(self, dim: int, *, dtype: str = "float32", metric: str = "inner_product") -> None:
+        number = whole_number(dim, "dim")
+        if dtype not in _DTYPES:
+            raise ArgumentError(f"dtype: expected one of {', '.join(_DTYPES)}, got {dtype!r}")
+        if metric not in _METRICS:
+            raise ArgumentError(f"metric: expected one of {', '.join(_METRICS)}, got {metric!r}")
+        self._keep(_native.VectorIndex(min(number, _MOST), _DTYPES.index(dtype), metric == "cosine"))
+
+    def _keep(self, native: _native.VectorIndex) -> None:
+        self._native = native
+        self._dtype = _DTYPES[native.kind()]
+        self._bits = "bfloat16" if self._dtype == "bfloat16" else None
+
+    @classmethod
+    def load(cls, path: str | Path) -> VectorIndex:
+        """The index that `save` wrote, in memory and open to changes; every checksum is verified."""
+        return cls._around(_native.VectorIndex.load(_path(path)))
+
+    @classmethod
+    def open(cls, path: str | Path, *, verify: bool = False) -> VectorIndex:
+        """The index that `save` wrote, mapped into memory: read-only, and ready at once whatever its size.
+
+        The header is always verified; `verify=True` also reads all rows and compares their checksums, as `load` does.
+        Without it damaged rows are found when they are searched or not at all, but harm nothing else. The first look at
+        an id (`in`, `get`, a filter of ids) builds the table of ids. The file may be replaced, by `save` or a rename,
+        but not be changed in place or cut.
+        """
+        return cls._around(_native.VectorIndex.open(_path(path), flag(verify, "verify")))
+
+    @classmethod
+    def _around(cls, native: _native.VectorIndex) -> VectorIndex:
+        index = cls.__new__(cls)
+        index._keep(native)
+        return index
+
+    @property
+    def dim(self) -> int:
+        """Numbers in a row."""
+        return self._native.dim()
+
+    @property
+    def dtype(self) -> str:
+        """How rows are kept."""
+        return self._dtype
+
+    @property
+    def metric(self) -> str:
+        """ "inner_product" or "cosine"."""
+        return _METRICS[self._native.cosine()]
+
+    @property
+    def read_only(self) -> bool:
+        """Whether it was opened from a file, mapped."""
+        return self._native.read_only()
+
+    @property
+    def ids(self) -> Ids:
+        """All ids, in the order in which they were added; a copy."""
+        return self._native.ids()
+
+    def stats(self) -> IndexStats:
+        """Counts and bytes of memory."""
+        return IndexStats(**self._native.stats())
+
+    def __len__(self) -> int:
+        return self._native.size()
+
+    def __contains__(self, id: object) -> bool:
+        try:
+            number = operator.index(id)  # type: ignore[arg-type]
+        except TypeError:
+            return False
+        return -(1 << 63) <= number < 1 << 63 and self._native.contains(number)
+
+    def __repr__(self) -> str:
+        kind = f"{len(self)} rows, dim={self.dim}, dtype={self.dtype!r}, metric={self.metric!r}"
+        return f"<VectorIndex of {kind}{', read-only' if self.read_only else ''}>"
+
+    def add(self, vectors: Any, ids: NDArray[Any] | Sequence[int] | None = None) -> Ids:
+        """Add rows (n, dim) under `ids` (n,), any int64 numbers not yet used, and return the ids.
+
+        Without `ids` they get the numbers that follow the largest id ever used, from 0 on. An id that is in the index
+        or given twice, or a row that cannot be kept, is an error, and nothing is added.
+        """
+        values = rows(vectors, "vectors", dtype=self._bits)
+        numbers = None if ids is None else _ids(ids, values.count)
+        return self._native.add(values.data, numbers)
+
+    def update(self, ids: NDArray[Any] | Sequence[int], vectors: Any) -> None:
+        """Replace the rows of `ids` (n,), each named once, by `vectors` (n, dim); they keep their places."""
+        values = rows(vectors, "vectors", dtype=self._bits)
+        self._native.update(_ids(ids, values.count), values.data)
+
+    def remove(self, ids: NDArray[Any] | Sequence[int]) -> None:
+        """Remove the rows of `ids` (n,), each named once; an unknown one is an error, and nothing is removed."""
+        self._native.remove(_ids(ids))
+
+    def reserve(self, count: int) -> None:
+        """Make room for `count` rows in all, so that adding up to them moves no memory."""
+        self._native.reserve(min(whole_number(count, "count"), _MOST))
+
+    def get(self, ids: NDArray[Any] | Sequence[int]) -> NDArray[np.float32]:
+        """The rows of `ids` (n,) as float32 (n, dim), exactly as they are kept; a copy."""
+        return self._native.get(_ids(ids))
+
+    def search(self, queries: Any, k: int, *, filter: Filter = None, min_score: float | None = None) -> SearchResult:
+        """The min(k, eligible) best rows of each query: `queries` (m, dim).
+
+        Eligible are rows that `filter` lets pass and whose score is at least `min_score` (inclusive, compared in
+        float32, as the caller sees the score). `filter` is an integer array or list of ids (those that are not in the
+        index name nothing), a boolean mask (n,) or (m, n) over the rows in the order of `ids`, or what `prepare` made
+        of one. It applies before the selection: where k rows pass, k are found. A batch gives exactly what its queries
+        give one by one; k = 0, no queries and an empty index are valid. Order: score descending, then order of adding.
+        """
+        place = place_of(queries, "queries")
+        found = self._native.search(
+            rows(queries, "queries", dtype=self._bits).data,
+            min(whole_number(k, "k"), _MOST),
+            threshold(min_score, "min_score"),
+            _filter(filter),
+            _instruction_set("top_k", place),
+            thread_count(),
+        )
+        return _result(found, place)
+
+    def mmr(
+        self,
+        queries: Any,
+        k: int,
+        *,
+        relevance_weight: float,
+        pool: int | None = None,
+        filter: Filter = None,
+        min_relevance: float | None = None,
+    ) -> SearchResult:
+        """Up to k rows of each query, relevant and unlike each other (maximal marginal relevance, `ops.mmr_select`).
+
+        They are picked from the `pool` best rows of `search` with the same `filter`: by default four times k and at
+        least 64; with a pool of len(index) from all of them. `min_relevance` (inclusive) bounds the relevance of
+        candidates. Rows come in the order of selection, with their scores at selection; relevance_weight=1 is `search`.
+        """
+        place = place_of(queries, "queries")
+        number = min(whole_number(k, "k"), _MOST)
+        candidates = max(4 * number, _LEAST_POOL) if pool is None else whole_number(pool, "pool")
+        if candidates < number:
+            raise ArgumentError(f"pool: expected at least k = {number} candidates to pick from, got {candidates}")
+        found = self._native.mmr(
+            rows(queries, "queries", dtype=self._bits).data,
+            number,
+            min(candidates, _MOST),
+            weight(relevance_weight, "relevance_weight"),
+            threshold(min_relevance, "min_relevance"),
+            _filter(filter),
+            _instruction_set("mmr_select", place),
+            thread_count(),
+        )
+        return _result(found, place)
+
+    def prepare(self, filter: NDArray[Any] | Sequence[int]) -> PreparedFilter:
+        """A filter (ids or a mask, see `search`) made ready for many searches of this index.
+
+        One of ids follows the index when it changes. One of a mask ends with the next change of what is in it.
+        """
+        return self._native.prepare(_filter(filter))
+
+    def save(self, path: str | Path) -> None:
+        """Write the index to one file (docs/formats.md) that replaces what is at `path` when it is whole on the disk.
+
+        A kill at any moment leaves the old file or the new one. VectorIndexError where the place cannot be written;
+        what was there stays.
+        """
+        self._native.save(_path(path))
+
+
+def _path(path: str | Path) -> bytes:
+    if not isinstance(path, str | os.PathLike) or not os.fspath(path) or "\0" in str(path):
+        raise ArgumentError(f"path: expected the path of a file, got {path!r}")
+    return os.fsencode(path)
+
+
+def _ids(ids: Any, count: int | None = None) -> Ids:
+    """Ids as contiguous int64 numbers, one for each of `count` rows."""
+    if isinstance(ids, np.ndarray) and ids.dtype == np.int64 and ids.ndim == 1:
+        array = readable(ids)
+    else:
+        array = _whole_numbers(ids, "ids")
+    if count is not None and array.shape[0] != count:
+        raise ArgumentError(f"ids: expected {count}, one for each row of vectors, got {array.shape[0]}")
+    return np.ascontiguousarray(array)
+
+
+def _whole_numbers(values: Any, name: str) -> NDArray[Any]:
+    """An array (n,) of int64 made of any integers that fit."""
+    array = np.asarray(values) if np.ndim(values) else np.empty(0, np.object_)
+    if isinstance(values, (list, tuple)) and not values:
+        return np.empty(0, np.int64)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise ArgumentError(
+            f"{name}: expected int64 numbers of shape (n,), got {_form(values)}; for one row pass a list of one id"
+        )
+    if array.dtype.kind == "u" and array.size and int(array.max()) >= 1 << 63:
+        raise ArgumentError(f"{name}: expected int64 numbers, got {int(array.max())}")
+    return array.astype(np.int64)
+
+
+def _form(values: Any) -> str:
+    return f"{values.dtype} of shape {values.shape}" if isinstance(values, np.ndarray) else repr(values)[:60]
+
+
+def _filter(filter: Any) -> PreparedFilter | NDArray[Any] | None:
+    """A filter as the native index takes it."""
+    if filter is None or isinstance(filter, PreparedFilter):
+        return filter
+    array = filter if isinstance(filter, np.ndarray) else np.asarray(filter)
+    if array.dtype == np.bool_:
+        if array.ndim not in (1, 2):
+            raise ArgumentError(f"filter: expected a mask of shape (n,) or (m, n), got {array.shape}")
+        return array
+    return np.ascontiguousarray(_whole_numbers(filter, "filter"))
+
+
+def _instruction_set(op: str, place: Place) -> str:
+    choice = choose(op, place)
+    if choice.backend != "cpu":
+        raise NoImplementation(
+            f"VectorIndex: its rows are held by the C++ core, which the backend {choice.backend!r} cannot search "
+            f"({choice.reason}); use ops.{op} with arrays of your own"
+        )
+    return choice.variant
+
+
+def _result(found: tuple[Any, Any, Any], place: Place) -> SearchResult:
+    if place.library == "numpy":
+        return SearchResult._make(found)
+    return SearchResult(*(handed_back(part, place) for part in found))
