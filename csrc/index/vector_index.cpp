@@ -105,6 +105,11 @@ struct VectorIndex::State {
   }
 
   [[noreturn]] void refuse_score(const Report& report, std::int64_t slot) const {
+    // Rows are finite when they are added; those of a mapped file need not be.
+    if (index::first_nonfinite(GatheredRows(store, &slot, 1).rows()) == 0) {
+      throw VectorIndexError("the file of this index is damaged: the row with id " + std::to_string(store.ids()[slot]) +
+                             " holds NaN or infinity; VectorIndex.open(path, verify=True) looks at all of it");
+    }
     throw ArgumentError("queries: the score of row " + std::to_string(report.bad_query) + " with id " + std::to_string(store.ids()[slot]) +
                         " is too large for float32; scale the rows");
   }

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from prismem_core import _native
 from prismem_core._native import PreparedFilter
-from prismem_core.arrays import Place, handed_back, place_of, readable, rows
+from prismem_core.arrays import Place, Rows, handed_back, place_of, readable, rows
 from prismem_core.errors import ArgumentError, NoImplementation
 from prismem_core.index.results import SearchResult
 from prismem_core.ops.checks import flag, threshold, weight, whole_number
@@ -146,13 +146,20 @@ class VectorIndex:
         Without `ids` they get the numbers that follow the largest id ever used, from 0 on. An id that is in the index
         or given twice, or a row that cannot be kept, is an error, and nothing is added.
         """
-        values = rows(vectors, "vectors", dtype=self._bits)
+        values = self._vectors(vectors)
         numbers = None if ids is None else _ids(ids, values.count)
         return self._native.add(values.data, numbers)
 
+    def _vectors(self, vectors: Any) -> Rows:
+        if (place := place_of(vectors, "vectors")).device != "cpu":
+            raise ArgumentError(
+                f"vectors: expected arrays on the CPU, got {place}; move them, nothing is moved for you"
+            )
+        return rows(vectors, "vectors", dtype=self._bits)
+
     def update(self, ids: NDArray[Any] | Sequence[int], vectors: Any) -> None:
         """Replace the rows of `ids` (n,), each named once, by `vectors` (n, dim); they keep their places."""
-        values = rows(vectors, "vectors", dtype=self._bits)
+        values = self._vectors(vectors)
         self._native.update(_ids(ids, values.count), values.data)
 
     def remove(self, ids: NDArray[Any] | Sequence[int]) -> None:
