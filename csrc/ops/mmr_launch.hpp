@@ -2,34 +2,68 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <limits>
+#include <memory>
 #include <vector>
 
 #include "ops/launch.hpp"
 
 namespace prismem {
 
-// Candidate arrays of one thread, for segments of at most `longest` keys.
+// Memory of one thread, not cleared, for segments of at most `longest` keys of which at most k are picked; dim 0: no rows.
 class MmrThreadScratch {
  public:
-  explicit MmrThreadScratch(std::int64_t longest)
-      : ids_(static_cast<std::size_t>(longest)),
-        relevance_(static_cast<std::size_t>(longest)),
-        penalty_(static_cast<std::size_t>(longest)),
-        norms_(static_cast<std::size_t>(longest)) {}
-  MmrScratch view() { return MmrScratch{ids_.data(), relevance_.data(), penalty_.data(), norms_.data()}; }
+  MmrThreadScratch(std::int64_t longest, std::int64_t k, std::int64_t dim) {
+    const std::int64_t picks = std::min(k, longest);
+    const std::int64_t row = padded_dim(dim);
+    // Beyond this the picks are not kept as rows, and the kernel takes the plain loop.
+    const std::int64_t capacity = std::clamp<std::int64_t>(kMostPickFloats / std::max<std::int64_t>(row, 1), 1, std::max<std::int64_t>(picks, 1));
+    const std::int64_t blocks = (longest + kBoundBlock - 1) / kBoundBlock;
+    // Measured first, with no memory, then carved from what was measured.
+    for (const bool carving : {false, true}) {
+      if (carving) memory_.reset(new std::byte[used_ + kLine]);
+      used_ = 0;
+      carve(view_.ids, longest);
+      carve(view_.relevance, longest);
+      carve(view_.penalty, longest);
+      carve(view_.norms, longest);
+      carve(view_.inverse_norms, longest);
+      carve(view_.bounds, blocks * kBoundBlock);
+      carve(view_.block_bounds, blocks);
+      carve(view_.seen, longest);
+      carve(view_.picked, picks);
+      carve(view_.query, row);
+      carve(view_.picks, capacity * row);
+      carve(view_.pick_norms, capacity);
+      carve(view_.pick_inverse_norms, capacity);
+    }
+    view_.pick_capacity = capacity;
+  }
+  const MmrScratch& view() const { return view_; }
 
  private:
-  std::vector<std::int64_t> ids_;
-  std::vector<float> relevance_;
-  std::vector<float> penalty_;
-  std::vector<double> norms_;
+  static constexpr std::int64_t kMostPickFloats = std::int64_t{1} << 26;
+  static constexpr std::size_t kLine = 64;
+
+  template <class T>
+  void carve(T*& part, std::int64_t count) {
+    if (memory_ != nullptr) {
+      const auto start = (reinterpret_cast<std::uintptr_t>(memory_.get()) + kLine - 1) / kLine * kLine;
+      part = reinterpret_cast<T*>(start + used_);
+    }
+    used_ += (static_cast<std::size_t>(count) * sizeof(T) + kLine - 1) / kLine * kLine;
+  }
+
+  std::unique_ptr<std::byte[]> memory_;
+  std::size_t used_ = 0;
+  MmrScratch view_{};
 };
 
-inline std::vector<MmrThreadScratch> make_mmr_scratch(int threads, std::int64_t longest) {
+inline std::vector<MmrThreadScratch> make_mmr_scratch(int threads, std::int64_t longest, std::int64_t k, std::int64_t dim) {
   std::vector<MmrThreadScratch> scratch;
   scratch.reserve(static_cast<std::size_t>(threads));
-  for (int i = 0; i < threads; ++i) scratch.emplace_back(longest);
+  for (int i = 0; i < threads; ++i) scratch.emplace_back(longest, k, dim);
   return scratch;
 }
 

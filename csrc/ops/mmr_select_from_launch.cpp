@@ -11,7 +11,7 @@ Report mmr_select_from(const Rows& relevance, const float* similarity, std::int6
   const double picks = static_cast<double>(std::min(options.k, relevance.dim));
   const double work = static_cast<double>(relevance.count) * static_cast<double>(relevance.dim) * picks;
   const int threads = thread_count(run.threads, work);
-  std::vector<MmrThreadScratch> candidates = make_mmr_scratch(threads, relevance.dim);
+  const std::vector<MmrThreadScratch> scratch = make_mmr_scratch(threads, relevance.dim, options.k, 0);
   parallel_for(relevance.count, threads, [&](int worker, std::int64_t row) {
     MmrResult result{indices + row * width, scores + row * width, 0, -1};
     if (options.k > 0) {
@@ -23,7 +23,7 @@ Report mmr_select_from(const Rows& relevance, const float* similarity, std::int6
                              options.relevance_weight,
                              options.has_min_relevance,
                              options.min_relevance};
-      table.mmr_select_from(task, result, candidates[static_cast<std::size_t>(worker)].view());
+      table.mmr_select_from(task, result, scratch[static_cast<std::size_t>(worker)].view());
     }
     fill_unused(result, width);
     counts[row] = result.count;

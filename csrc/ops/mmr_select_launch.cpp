@@ -11,8 +11,7 @@ Report mmr_select(const Rows& queries, const Rows& keys, const Segments& segment
   std::int64_t longest = 0;
   for (const QueryBlock& block : plan.blocks) longest = std::max(longest, block.end - block.begin);
   const int threads = thread_count(run.threads, plan.work * static_cast<double>(1 + std::min(options.k, longest)));
-  std::vector<ThreadScratch> scratch = make_scratch(threads, queries.dim);
-  std::vector<MmrThreadScratch> candidates = make_mmr_scratch(threads, longest);
+  const std::vector<MmrThreadScratch> scratch = make_mmr_scratch(threads, longest, options.k, queries.dim);
   std::vector<std::int64_t> first_bad(plan.order.size(), -1);
   parallel_for(static_cast<std::int64_t>(plan.blocks.size()), threads, [&](int worker, std::int64_t index) {
     const QueryBlock& block = plan.blocks[static_cast<std::size_t>(index)];
@@ -21,7 +20,7 @@ Report mmr_select(const Rows& queries, const Rows& keys, const Segments& segment
     if (options.k > 0) {
       const ScoreTask score{queries, row, 1, keys, block.begin, block.end, options.normalize};
       const MmrTask task{score, mask, options.k, options.relevance_weight, options.has_min_relevance, options.min_relevance};
-      table.mmr_select(task, result, candidates[static_cast<std::size_t>(worker)].view(), scratch[static_cast<std::size_t>(worker)].view());
+      table.mmr_select(task, result, scratch[static_cast<std::size_t>(worker)].view());
     }
     fill_unused(result, width);
     counts[*row] = result.count;

@@ -73,12 +73,24 @@ struct MmrFromTask {
   float min_relevance;
 };
 
-// Memory for the candidates of one selection, each array as long as the longest segment.
+constexpr std::int64_t kBoundBlock = 16;  // candidates of which the largest bound is kept
+
+// Memory of one selection: arrays of the longest segment unless another length is said; floats and doubles start cache lines.
 struct MmrScratch {
   std::int64_t* ids;
   float* relevance;
   float* penalty;
   double* norms;
+  double* inverse_norms;
+  double* bounds;        // and up to kBoundBlock more
+  double* block_bounds;  // one for kBoundBlock bounds
+  std::int64_t* seen;    // how many picks a penalty knows
+  std::int64_t* picked;  // ids of the picks
+  float* query;                // padded_dim(dim)
+  float* picks;                // pick_capacity rows of padded_dim(dim), at least one
+  double* pick_norms;          // pick_capacity
+  double* pick_inverse_norms;  // pick_capacity
+  std::int64_t pick_capacity;
 };
 
 struct MmrResult {
@@ -110,7 +122,7 @@ struct OpTable {
   void (*top_k_scan)(const ScoreTask&, const TopKFilter&, std::int64_t segment_begin, Heap* heaps, const Scratch&);
   void (*top_k_merge)(Heap& into, const Heap& from);
   void (*top_k_finish)(Heap&);
-  void (*mmr_select)(const MmrTask&, MmrResult&, const MmrScratch&, const Scratch&);
+  void (*mmr_select)(const MmrTask&, MmrResult&, const MmrScratch&);
   void (*mmr_select_from)(const MmrFromTask&, MmrResult&, const MmrScratch&);
   void (*segment_max_similarity)(const ScoreTask&, float* values, std::int64_t* indices, std::int64_t* first_bad, const Scratch&);
   double (*segment_mean_f32)(const float* values, std::int64_t count);

@@ -11,7 +11,7 @@ void similarity(const ScoreTask&, float*, std::int64_t, const Scratch&);
 void top_k_scan(const ScoreTask&, const TopKFilter&, std::int64_t, Heap*, const Scratch&);
 void top_k_merge(Heap&, const Heap&);
 void top_k_finish(Heap&);
-void mmr_select(const MmrTask&, MmrResult&, const MmrScratch&, const Scratch&);
+void mmr_select(const MmrTask&, MmrResult&, const MmrScratch&);
 void mmr_select_from(const MmrFromTask&, MmrResult&, const MmrScratch&);
 void segment_max_similarity(const ScoreTask&, float*, std::int64_t*, std::int64_t*, const Scratch&);
 double segment_mean_f32(const float*, std::int64_t);
