@@ -33,6 +33,8 @@ function(prismem_isa_objects target)
     list(APPEND isas avx512)
     prismem_isa_object_library(${target} avx512 ${ARGN})
     target_compile_options(${target}_avx512 PRIVATE -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni)
+    # gcc before 13 warns of the undefined vectors in its own AVX-512 header.
+    target_compile_options(${target}_avx512 PRIVATE -Wno-maybe-uninitialized)
   endif()
   set(${target}_ISAS ${isas} PARENT_SCOPE)
 endfunction()

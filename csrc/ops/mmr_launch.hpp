@@ -17,8 +17,10 @@ class MmrThreadScratch {
   MmrThreadScratch(std::int64_t longest, std::int64_t k, std::int64_t dim) {
     const std::int64_t picks = std::min(k, longest);
     const std::int64_t row = padded_dim(dim);
+    // One cache line more than a row, so that rows of a power of two do not fall on each other's places in the cache.
+    const std::int64_t stride = (row + 15) / 16 * 16 + 16;
     // Beyond this the picks are not kept as rows, and the kernel takes the plain loop.
-    const std::int64_t capacity = std::clamp<std::int64_t>(kMostPickFloats / std::max<std::int64_t>(row, 1), 1, std::max<std::int64_t>(picks, 1));
+    const std::int64_t capacity = std::clamp<std::int64_t>(kMostPickFloats / stride, 1, std::max<std::int64_t>(picks, 1));
     const std::int64_t blocks = (longest + kBoundBlock - 1) / kBoundBlock;
     // Measured first, with no memory, then carved from what was measured.
     for (const bool carving : {false, true}) {
@@ -34,11 +36,12 @@ class MmrThreadScratch {
       carve(view_.seen, longest);
       carve(view_.picked, picks);
       carve(view_.query, row);
-      carve(view_.picks, capacity * row);
+      carve(view_.picks, capacity * stride);
       carve(view_.pick_norms, capacity);
       carve(view_.pick_inverse_norms, capacity);
     }
     view_.pick_capacity = capacity;
+    view_.pick_stride = stride;
   }
   const MmrScratch& view() const { return view_; }
 

@@ -6,24 +6,26 @@ namespace PRISMEM_NAMESPACE {
 namespace {
 
 constexpr int kRowTile = 4;   // candidates that are read side by side when all are read
-constexpr int kPickTile = 6;  // picks that two candidates are multiplied with at once: their sums fill the registers
+#if defined(PRISMEM_TARGET_AVX512)
+constexpr int kPickTile = 8;  // picks that two candidates are multiplied with at once: their sums fill the registers
+#else
+constexpr int kPickTile = 6;
+#endif
 
-// Products of R rows with P packed rows (of padded_dim floats, `stride` apart); with Squares also the squares of the R rows.
+// Products, lane by lane, of R rows with P packed rows, and with Squares the squares of the R rows.
 template <class T, int R, int P, bool Squares>
-inline void products(const T* const* rows, const float* packed, std::int64_t stride, std::int64_t dim, float (&dots)[P][R], double (&squares)[R]) {
-  F8 sums[P][R];
-  D8 square_sums[R];
+inline void multiply(const T* const (&rows)[R], const float* const (&packed)[P], std::int64_t dim, F8 (&sums)[R][P], D8 (&squares)[R]) {
   for (int r = 0; r < R; ++r) {
-    if constexpr (Squares) square_sums[r] = zero_d8();
-    for (int p = 0; p < P; ++p) sums[p][r] = zero8();
+    if constexpr (Squares) squares[r] = zero_d8();
+    for (int p = 0; p < P; ++p) sums[r][p] = zero8();
   }
   const auto step = [&](const F8 (&row)[R], std::int64_t i) {
     for (int p = 0; p < P; ++p) {
-      const F8 pick = load8(packed + p * stride + i);
-      for (int r = 0; r < R; ++r) sums[p][r] = fma8(pick, row[r], sums[p][r]);
+      const F8 other = load8(packed[p] + i);
+      for (int r = 0; r < R; ++r) sums[r][p] = fma8(other, row[r], sums[r][p]);
     }
     if constexpr (Squares) {
-      for (int r = 0; r < R; ++r) square_sums[r] = square_add(row[r], square_sums[r]);
+      for (int r = 0; r < R; ++r) squares[r] = square_add(row[r], squares[r]);
     }
   };
   F8 row[R];
@@ -36,26 +38,36 @@ inline void products(const T* const* rows, const float* packed, std::int64_t str
     for (int r = 0; r < R; ++r) row[r] = load8_tail(rows[r] + i, dim - i);
     step(row, i);
   }
-  for (int r = 0; r < R; ++r) {
-    if constexpr (Squares) squares[r] = sum_d8(square_sums[r]);
-    for (int p = 0; p < P; ++p) dots[p][r] = sum8(sums[p][r]);
-  }
+}
+
+template <int R, int P>
+inline void add_lanes(const F8 (&sums)[R][P], float (&dots)[R][P]) {
+  const F8* from = &sums[0][0];
+  float* to = &dots[0][0];
+  int i = 0;
+  for (; i + 4 <= R * P; i += 4) sum8_of4({from[i], from[i + 1], from[i + 2], from[i + 3]}, to + i);
+  for (; i < R * P; ++i) to[i] = sum8(from[i]);
 }
 
 // NaN where a cosine has to be computed in full: for norms that are zero or beyond what float sums bear.
-inline double inverse_norm(double norm) { return norm >= kNormSafeLow && norm <= kNormSafeHigh ? 1.0 / norm : __builtin_nan(""); }
+inline float inverse_norm(double norm) { return norm >= kNormSafeLow && norm <= kNormSafeHigh ? static_cast<float>(1.0 / norm) : __builtin_nanf(""); }
+
+// A cosine without its divisions, and more than the roundings of its factors and products come to: what this shows to be smaller
+// than another cosine is smaller. NaN where a norm has no inverse.
+inline float near_cosine(float dot, float inverse, float other_inverse) { return dot * inverse * other_inverse; }
+constexpr float kNearCosine = 1e-6f;
 
 // The similarities of one segment's candidates, from their rows.
 template <class T>
 class RowSimilarities {
  public:
   RowSimilarities(const MmrTask& task, const MmrScratch& scratch)
-      : keys_(task.score.keys), dim_(keys_.dim), stride_(padded_dim(dim_)), normalize_(task.score.normalize), scratch_(scratch) {}
+      : keys_(task.score.keys), dim_(keys_.dim), normalize_(task.score.normalize), scratch_(scratch) {}
 
   const T* row(std::int64_t candidate) const { return row_at<T>(keys_, scratch_.ids[candidate]); }
 
   void pick(std::int64_t candidate, std::int64_t number) {
-    pack_row(row(candidate), dim_, scratch_.picks + number * stride_);
+    pack_row(row(candidate), dim_, pick_row(number));
     if (!normalize_) return;
     scratch_.pick_norms[number] = scratch_.norms[candidate];
     scratch_.pick_inverse_norms[number] = scratch_.inverse_norms[candidate];
@@ -63,70 +75,98 @@ class RowSimilarities {
 
   bool first(std::int64_t count) {
     for (std::int64_t c = 0; c < count; ++c) scratch_.penalty[c] = -kFloatMax;
-    std::int64_t candidates[kRowTile];
     bool finite = true;
     std::int64_t c = 0;
-    for (; c + kRowTile <= count; c += kRowTile) {
-      for (int r = 0; r < kRowTile; ++r) candidates[r] = c + r;
-      finite &= raise_tile<kRowTile, 1>(candidates, 0);
-    }
-    for (; c < count; ++c) finite &= raise_tile<1, 1>(&c, 0);
+    for (; c + kRowTile <= count; c += kRowTile) finite &= first_of<kRowTile>(c);
+    for (; c < count; ++c) finite &= first_of<1>(c);
     return finite;
   }
 
   bool raise(std::int64_t one, std::int64_t other, std::int64_t from, std::int64_t to) {
-    const std::int64_t candidates[2] = {one, other};
-    return other < 0 ? raise_rows<1>(candidates, from, to) : raise_rows<2>(candidates, from, to);
+    return other < 0 ? raise_by<1>({one}, from, to) : raise_by<2>({one, other}, from, to);
   }
 
  private:
+  // Pick 0 and R neighbouring candidates.
   template <int R>
-  bool raise_rows(const std::int64_t* candidates, std::int64_t from, std::int64_t to) {
+  bool first_of(std::int64_t candidate) {
+    const T* rows[R];
+    for (int r = 0; r < R; ++r) rows[r] = row(candidate + r);
+    F8 sums[R][1];
+    D8 no_squares[R];
+    multiply<T, R, 1, false>(rows, {pick_row(0)}, dim_, sums, no_squares);
+    float dots[R][1];
+    add_lanes(sums, dots);
     bool finite = true;
-    for (; to - from >= kPickTile; from += kPickTile) finite &= raise_tile<R, kPickTile>(candidates, from);
-    switch (to - from) {
-      case 1: return finite & raise_tile<R, 1>(candidates, from);
-      case 2: return finite & raise_tile<R, 2>(candidates, from);
-      case 3: return finite & raise_tile<R, 3>(candidates, from);
-      case 4: return finite & raise_tile<R, 4>(candidates, from);
-      case 5: return finite & raise_tile<R, 5>(candidates, from);
-      default: return finite;
-    }
+    for (int r = 0; r < R; ++r) finite &= raise_by_dot(candidate + r, 0, dots[r][0]);
+    return finite;
   }
 
-  // Raises the penalties of R candidates by the picks from .. from + P - 1.
+  template <int R>
+  bool raise_by(const std::int64_t (&candidates)[R], std::int64_t from, std::int64_t to) {
+    bool finite = true;
+    for (; to - from >= kPickTile; from += kPickTile) finite &= raise_by_tile<R, kPickTile>(candidates, from);
+    return finite & raise_by_rest<R, kPickTile - 1>(candidates, from, to - from);
+  }
+
   template <int R, int P>
-  bool raise_tile(const std::int64_t* candidates, std::int64_t from) {
+  bool raise_by_rest(const std::int64_t (&candidates)[R], std::int64_t from, std::int64_t count) {
+    if constexpr (P > 0) return count == P ? raise_by_tile<R, P>(candidates, from) : raise_by_rest<R, P - 1>(candidates, from, count);
+    return true;
+  }
+
+  // Picks from .. from + P - 1 and R candidates.
+  template <int R, int P>
+  bool raise_by_tile(const std::int64_t (&candidates)[R], std::int64_t from) {
     const T* rows[R];
     for (int r = 0; r < R; ++r) rows[r] = row(candidates[r]);
-    const float* picks = scratch_.picks + from * stride_;
-    float dots[P][R];
-    double no_squares[R];
-    products<T, R, P, false>(rows, picks, stride_, dim_, dots, no_squares);
+    const float* picks[P];
+    for (int p = 0; p < P; ++p) picks[p] = pick_row(from + p);
+    F8 sums[R][P];
+    D8 no_squares[R];
+    multiply<T, R, P, false>(rows, picks, dim_, sums, no_squares);
+    float dots[R][P];
+    add_lanes(sums, dots);
     bool finite = true;
     for (int r = 0; r < R; ++r) {
-      const std::int64_t candidate = candidates[r];
-      float penalty = scratch_.penalty[candidate];
-      for (int p = 0; p < P; ++p) {
-        if (normalize_) {
-          // A product of rounded inverses is within 1e-15 of the cosine: what it shows to be smaller needs no division.
-          const double near = static_cast<double>(dots[p][r]) * scratch_.pick_inverse_norms[from + p] * scratch_.inverse_norms[candidate];
-          if (near + 1e-12 < static_cast<double>(penalty)) continue;
-        }
-        const float* pick = picks + p * stride_;
-        const float similarity = normalize_ ? cosine_score(dots[p][r], scratch_.pick_norms[from + p], scratch_.norms[candidate], pick, rows[r], dim_)
-                                            : plain_score(dots[p][r], pick, rows[r], dim_);
-        finite &= is_finite(similarity);
-        if (similarity > penalty) penalty = similarity;
-      }
-      scratch_.penalty[candidate] = penalty;
+      if (!raises(candidates[r], from, dots[r])) continue;
+      for (int p = 0; p < P; ++p) finite &= raise_by_dot(candidates[r], from + p, dots[r][p]);
     }
     return finite;
   }
 
+  // False where none of these dots can raise the penalty: most tiles end here.
+  template <int P>
+  bool raises(std::int64_t candidate, std::int64_t from, const float (&dots)[P]) const {
+    const float penalty = scratch_.penalty[candidate];
+    bool below = true;
+    if (normalize_) {
+      const float inverse = scratch_.inverse_norms[candidate];
+      const float* inverses = scratch_.pick_inverse_norms + from;
+      for (int p = 0; p < P; ++p) below &= near_cosine(dots[p], inverses[p], inverse) + kNearCosine < penalty;
+    } else {
+      for (int p = 0; p < P; ++p) below &= (dots[p] <= penalty) & (dots[p] >= -kFloatMax);
+    }
+    return !below;
+  }
+
+  bool raise_by_dot(std::int64_t candidate, std::int64_t number, float dot) {
+    float& penalty = scratch_.penalty[candidate];
+    float similarity;
+    if (normalize_) {
+      if (near_cosine(dot, scratch_.pick_inverse_norms[number], scratch_.inverse_norms[candidate]) + kNearCosine < penalty) return true;
+      similarity = cosine_score(dot, scratch_.pick_norms[number], scratch_.norms[candidate], pick_row(number), row(candidate), dim_);
+    } else {
+      similarity = plain_score(dot, pick_row(number), row(candidate), dim_);
+    }
+    if (similarity > penalty) penalty = similarity;
+    return is_finite(similarity);
+  }
+
+  float* pick_row(std::int64_t number) const { return scratch_.picks + number * scratch_.pick_stride; }
+
   const Rows& keys_;
   std::int64_t dim_;
-  std::int64_t stride_;
   bool normalize_;
   const MmrScratch& scratch_;
 };
@@ -164,17 +204,19 @@ class Candidates {
     const std::int64_t dim = score.keys.dim;
     const T* rows[R];
     for (int r = 0; r < R; ++r) rows[r] = row_at<T>(score.keys, keys[r]);
-    float dots[1][R];
-    double squares[R];
+    F8 sums[R][1];
+    D8 squares[R];
     if (score.normalize) {
-      products<T, R, 1, true>(rows, scratch_.query, 0, dim, dots, squares);
+      multiply<T, R, 1, true>(rows, {scratch_.query}, dim, sums, squares);
     } else {
-      products<T, R, 1, false>(rows, scratch_.query, 0, dim, dots, squares);
+      multiply<T, R, 1, false>(rows, {scratch_.query}, dim, sums, squares);
     }
+    float dots[R][1];
+    add_lanes(sums, dots);
     for (int r = 0; r < R; ++r) {
-      const double norm = score.normalize ? __builtin_sqrt(squares[r]) : 0.0;
-      const float relevance = score.normalize ? cosine_score(dots[0][r], query_norm_, norm, scratch_.query, rows[r], dim)
-                                              : plain_score(dots[0][r], scratch_.query, rows[r], dim);
+      const double norm = score.normalize ? __builtin_sqrt(sum_d8(squares[r])) : 0.0;
+      const float relevance = score.normalize ? cosine_score(dots[r][0], query_norm_, norm, scratch_.query, rows[r], dim)
+                                              : plain_score(dots[r][0], scratch_.query, rows[r], dim);
       accept(keys[r], relevance, norm);
     }
   }
@@ -208,7 +250,7 @@ template <class T>
 void select_greedily(const MmrTask& task, std::int64_t count, MmrResult& result, const MmrScratch& scratch) {
   const ScoreTask& score = task.score;
   double norm = 0.0;
-  const PackedQueries pick{scratch.picks, padded_dim(score.keys.dim), 1, score.normalize ? &norm : nullptr};
+  const PackedQueries pick{scratch.picks, scratch.pick_stride, 1, score.normalize ? &norm : nullptr};
   mmr_greedy(count, task.k, task.relevance_weight, scratch, result, score.key_begin,
              [&](std::int64_t picked, const std::int64_t* ids, std::int64_t others, float* out) {
                const T* row = row_at<T>(score.keys, picked);

@@ -81,16 +81,17 @@ struct MmrScratch {
   float* relevance;
   float* penalty;
   double* norms;
-  double* inverse_norms;
+  float* inverse_norms;
   double* bounds;        // and up to kBoundBlock more
   double* block_bounds;  // one for kBoundBlock bounds
   std::int64_t* seen;    // how many picks a penalty knows
   std::int64_t* picked;  // ids of the picks
   float* query;                // padded_dim(dim)
-  float* picks;                // pick_capacity rows of padded_dim(dim), at least one
+  float* picks;                // pick_capacity rows, at least one, of padded_dim(dim), pick_stride apart
   double* pick_norms;          // pick_capacity
-  double* pick_inverse_norms;  // pick_capacity
+  float* pick_inverse_norms;   // pick_capacity
   std::int64_t pick_capacity;
+  std::int64_t pick_stride;
 };
 
 struct MmrResult {

@@ -5,6 +5,7 @@
 //   float sum8(a)                                ((a0+a4)+(a2+a6)) + ((a1+a5)+(a3+a7)), the same order everywhere
 //   F8 splat8(x), max8(a, b)                     max8 gives b where a or b is NaN
 //   unsigned equal8(a, b)                        bit i is set where lane i of a and b compare equal
+//   sum8_of4(a, out)                             out[i] = sum8(a[i]) for four vectors, in fewer steps than one by one
 //   D8 zero_d8(), square_add(a, acc)             acc + a * a in double
 //   double sum_d8(acc)
 #pragma once

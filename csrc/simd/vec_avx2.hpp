@@ -16,10 +16,16 @@ struct Bfloat {
 struct F8 {
   __m256 v;
 };
+#if defined(PRISMEM_TARGET_AVX512)
+struct D8 {
+  __m512d v;
+};
+#else
 struct D8 {
   __m256d low;
   __m256d high;
 };
+#endif
 
 inline float to_float(float value) { return value; }
 inline float to_float(Half value) { return _cvtsh_ss(value.bits); }
@@ -61,6 +67,24 @@ inline float sum8(F8 a) {
   return _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps(two, two, 1)));
 }
 
+inline void sum8_of4(const F8 (&a)[4], float* out) {
+  __m128 four[4];
+  for (int i = 0; i < 4; ++i) four[i] = _mm_add_ps(_mm256_castps256_ps128(a[i].v), _mm256_extractf128_ps(a[i].v, 1));
+  const __m128 two01 = _mm_add_ps(_mm_movelh_ps(four[0], four[1]), _mm_movehl_ps(four[1], four[0]));
+  const __m128 two23 = _mm_add_ps(_mm_movelh_ps(four[2], four[3]), _mm_movehl_ps(four[3], four[2]));
+  _mm_storeu_ps(out, _mm_add_ps(_mm_shuffle_ps(two01, two23, 0x88), _mm_shuffle_ps(two01, two23, 0xdd)));
+}
+
+#if defined(PRISMEM_TARGET_AVX512)
+inline D8 zero_d8() { return D8{_mm512_setzero_pd()}; }
+
+inline D8 square_add(F8 a, D8 acc) {
+  const __m512d wide = _mm512_cvtps_pd(a.v);
+  return D8{_mm512_fmadd_pd(wide, wide, acc.v)};
+}
+
+inline __m256d fold_d8(D8 a) { return _mm256_add_pd(_mm512_castpd512_pd256(a.v), _mm512_extractf64x4_pd(a.v, 1)); }
+#else
 inline D8 zero_d8() { return D8{_mm256_setzero_pd(), _mm256_setzero_pd()}; }
 
 inline D8 square_add(F8 a, D8 acc) {
@@ -69,8 +93,11 @@ inline D8 square_add(F8 a, D8 acc) {
   return D8{_mm256_fmadd_pd(low, low, acc.low), _mm256_fmadd_pd(high, high, acc.high)};
 }
 
+inline __m256d fold_d8(D8 a) { return _mm256_add_pd(a.low, a.high); }
+#endif
+
 inline double sum_d8(D8 a) {
-  const __m256d four = _mm256_add_pd(a.low, a.high);
+  const __m256d four = fold_d8(a);
   const __m128d two = _mm_add_pd(_mm256_castpd256_pd128(four), _mm256_extractf128_pd(four, 1));
   return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
 }

@@ -83,6 +83,10 @@ inline float sum8(F8 a) {
   return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
 }
 
+inline void sum8_of4(const F8 (&a)[4], float* out) {
+  for (int i = 0; i < 4; ++i) out[i] = sum8(a[i]);
+}
+
 inline D8 zero_d8() { return D8{{0, 0, 0, 0, 0, 0, 0, 0}}; }
 
 inline D8 square_add(F8 a, D8 acc) {
