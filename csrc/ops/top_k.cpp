@@ -4,6 +4,7 @@
 
 namespace prismem {
 namespace PRISMEM_NAMESPACE {
+
 void top_k_scan(const ScoreTask& task, const TopKFilter& filter, std::int64_t segment_begin, Heap* heaps, const Scratch& scratch) {
   const PackedQueries queries = pack_queries(task, scratch);
   const Mask& mask = filter.mask;

@@ -9,80 +9,14 @@
 #include <optional>
 #include <string>
 
+#include "codes/code_search.hpp"
 #include "prismem/ops.hpp"
-#include "python/array_views.hpp"
+#include "python/op_calls.hpp"
 
 namespace py = pybind11;
 
 namespace prismem::python {
 namespace {
-
-using Floats = py::array_t<float>;
-using Doubles = py::array_t<double>;
-using Integers = py::array_t<std::int64_t>;
-using Ids = py::array_t<std::int32_t>;
-using Booleans = py::array_t<bool>;
-using Outcome = py::tuple;  // (instruction set that ran, bad query, bad key)
-
-template <class T>
-T* filled(py::array_t<T>& array, const char* name, std::int64_t least) {
-  if ((array.flags() & py::array::c_style) == 0 || array.size() < least) refuse(name, "a contiguous array that is large enough");
-  return array.mutable_data();
-}
-
-Segments segments_of(const std::optional<Integers>& ranges, const std::optional<Integers>& groups, std::int64_t num_rows,
-                     std::int64_t num_keys) {
-  Segments segments{nullptr, 0, nullptr};
-  if (!ranges) return segments;
-  if (ranges->ndim() != 2 || ranges->shape(1) != 2 || (ranges->flags() & py::array::c_style) == 0) refuse("ranges", "a contiguous (s, 2) array");
-  segments.ranges = ranges->data();
-  segments.count = ranges->shape(0);
-  for (std::int64_t i = 0; i < segments.count; ++i) {
-    const std::int64_t begin = segments.ranges[2 * i];
-    const std::int64_t end = segments.ranges[2 * i + 1];
-    if (begin < 0 || begin > end || end > num_keys) refuse("ranges", "ranges within the keys");
-  }
-  if (!groups) {
-    if (segments.count != num_rows) refuse("ranges", "one segment a row, or groups");
-    return segments;
-  }
-  if (groups->ndim() != 1 || groups->size() != num_rows || (groups->flags() & py::array::c_style) == 0) refuse("groups", "a contiguous (m,) array");
-  segments.groups = groups->data();
-  for (std::int64_t i = 0; i < num_rows; ++i) {
-    if (segments.groups[i] < 0 || segments.groups[i] >= segments.count) refuse("groups", "numbers of segments");
-  }
-  return segments;
-}
-
-Mask mask_of(const std::optional<Booleans>& mask, std::int64_t num_queries, std::int64_t num_keys) {
-  if (!mask) return Mask{nullptr, 0, 0};
-  const auto* data = reinterpret_cast<const std::uint8_t*>(mask->data());
-  if (mask->ndim() == 1 && mask->shape(0) == num_keys) return Mask{data, 0, mask->strides(0)};
-  if (mask->ndim() == 2 && mask->shape(0) == num_queries && mask->shape(1) == num_keys) return Mask{data, mask->strides(0), mask->strides(1)};
-  refuse("mask", "shape (n,) or (m, n)");
-}
-
-// The number of columns, which must hold the hits of the longest segment.
-std::int64_t width_of(const py::array& cells, std::int64_t k, const Segments& segments, std::int64_t num_keys) {
-  std::int64_t longest = segments.ranges == nullptr ? num_keys : 0;
-  for (std::int64_t i = 0; i < segments.count; ++i) longest = std::max(longest, segments.ranges[2 * i + 1] - segments.ranges[2 * i]);
-  const std::int64_t width = cells.ndim() == 2 ? cells.shape(1) : 0;
-  if (width < std::min(k, longest)) refuse("scores and indices", "a column for each hit");
-  return width;
-}
-
-Outcome outcome_of(const Report& report) { return py::make_tuple(report.isa, report.bad_query, report.bad_key); }
-
-// Runs `body` without the interpreter lock.
-template <class Body>
-Outcome run(Body body) {
-  Report report;
-  {
-    const py::gil_scoped_release unlocked;
-    report = body();
-  }
-  return outcome_of(report);
-}
 
 Outcome py_similarity(const py::array& x, const py::array& y, bool normalize, Floats out, const std::string& isa, int threads) {
   const Rows left = rows_of(x, "x");
@@ -94,7 +28,7 @@ Outcome py_similarity(const py::array& x, const py::array& y, bool normalize, Fl
 
 Outcome py_top_k(const py::array& queries, const py::array& keys, const std::optional<Integers>& ranges, const std::optional<Integers>& groups,
                  const std::optional<Booleans>& mask, std::int64_t k, bool normalize, std::optional<float> min_score, Floats scores,
-                 Integers indices, Integers counts, const std::string& isa, int threads) {
+                 Integers indices, Integers counts, const RowCodes* codes, const std::string& isa, int threads) {
   const Rows query_rows = rows_of(queries, "queries");
   const Rows key_rows = rows_of(keys, "keys");
   if (query_rows.dim != key_rows.dim) refuse("keys", "as many dimensions as queries");
@@ -105,7 +39,11 @@ Outcome py_top_k(const py::array& queries, const py::array& keys, const std::opt
   float* score_cells = filled(scores, "scores", query_rows.count * width);
   std::int64_t* index_cells = filled(indices, "indices", query_rows.count * width);
   std::int64_t* count_cells = filled(counts, "counts", query_rows.count);
+  if (codes != nullptr && (codes->count() != key_rows.count || codes->dim() != key_rows.dim)) refuse("codes", "the codes of these keys");
   return run([&] {
+    if (codes != nullptr && !ranges) {
+      return coded_top_k(query_rows, key_rows, *codes, allowed, options, width, score_cells, index_cells, count_cells, RunOptions{isa, threads});
+    }
     return top_k(query_rows, key_rows, segments, allowed, options, width, score_cells, index_cells, count_cells, RunOptions{isa, threads});
   });
 }
@@ -240,7 +178,7 @@ void bind_ops(py::module_& module) {
   module.def("top_k", &py_top_k, py::arg("queries").noconvert(), py::arg("keys").noconvert(), py::arg("ranges").noconvert(),
              py::arg("groups").noconvert(), py::arg("mask").noconvert(), py::arg("k"), py::arg("normalize"), py::arg("min_score"),
              py::arg("scores").noconvert(), py::arg("indices").noconvert(), py::arg("counts").noconvert(), py::kw_only(),
-             py::arg("isa") = "", py::arg("threads") = 0);
+             py::arg("codes") = nullptr, py::arg("isa") = "", py::arg("threads") = 0);
   module.def("mmr_select", &py_mmr_select, py::arg("queries").noconvert(), py::arg("keys").noconvert(), py::arg("ranges").noconvert(),
              py::arg("groups").noconvert(), py::arg("mask").noconvert(), py::arg("k"), py::arg("relevance_weight"),
              py::arg("min_relevance"), py::arg("normalize"), py::arg("indices").noconvert(), py::arg("scores").noconvert(),

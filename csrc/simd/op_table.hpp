@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "prismem/rows.hpp"
+#include "simd/codes.hpp"
 
 namespace prismem {
 
@@ -129,6 +130,7 @@ struct OpTable {
   double (*segment_mean_f32)(const float* values, std::int64_t count);
   double (*segment_mean_f64)(const double* values, std::int64_t count);
   void (*token_overlap)(const OverlapTask&);
+  CodeTable codes;
 };
 
 }  // namespace prismem

@@ -17,11 +17,17 @@ void segment_max_similarity(const ScoreTask&, float*, std::int64_t*, std::int64_
 double segment_mean_f32(const float*, std::int64_t);
 double segment_mean_f64(const double*, std::int64_t);
 void token_overlap(const OverlapTask&);
+void code_encode(const Rows&, std::int64_t, std::int64_t, const CodeStore&, const CodeScratch&);
+std::int64_t code_add_rows(const Rows&, std::int64_t, std::int64_t, std::int64_t, bool, float*, double*);
+void code_prepare(const Rows&, std::int64_t, const CodeView&, float*, std::int8_t*, CodedQuery&);
+double code_sample(const CodeSearchTask&, std::int64_t, CodeSearchQuery&, Heap&, const CodeSearchScratch&);
+void code_stream(const CodeSearchTask&, CodeSearchQuery*, std::int64_t, Heap*, const CodeSearchScratch&);
 
 extern const OpTable op_table;
 const OpTable op_table = {
     PRISMEM_TEXT(PRISMEM_NAMESPACE), similarity,      top_k_scan,       top_k_merge,      top_k_finish, mmr_select,
     mmr_select_from,                 segment_max_similarity, segment_mean_f32, segment_mean_f64, token_overlap,
+    CodeTable{code_encode, code_add_rows, code_prepare, code_sample, code_stream},
 };
 
 }  // namespace PRISMEM_NAMESPACE

@@ -15,8 +15,11 @@ from pathlib import Path
 import pytest
 
 CSRC = Path(__file__).resolve().parents[2] / "csrc"
-KERNELS = [CSRC / "simd" / "table.cpp", CSRC / "bench" / "limits.cpp"] + [
-    path for path in sorted((CSRC / "ops").glob("*.cpp")) if (path.parent / f"{path.stem}_launch.cpp").is_file()
+KERNELS = [
+    CSRC / "simd" / "table.cpp",
+    CSRC / "bench" / "limits.cpp",
+    *(path for path in sorted((CSRC / "ops").glob("*.cpp")) if (path.parent / f"{path.stem}_launch.cpp").is_file()),
+    *(path for path in sorted((CSRC / "codes").glob("code_*.cpp")) if path.stem != "code_search"),
 ]
 ALLOWED_INCLUDES = re.compile(r'<cstdint>|<cstddef>|"(simd/\w+|bench/limits|prismem/rows)\.hpp"')
 

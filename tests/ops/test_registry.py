@@ -105,7 +105,7 @@ def test_the_environment_is_read_in_each_call_also_without_the_native_core(monke
         monkeypatch.setenv(f"PRISMEM_{name}", value)
     assert _native.settings() == ("reference", "portable", "7")
     assert (ops.choose("top_k", CPU).backend, thread_count()) == ("reference", 7)
-    monkeypatch.setattr(registry, "_native", missing)
+    monkeypatch.setattr(registry, "native", missing)
     assert (ops.choose("top_k", CPU).backend, thread_count()) == ("reference", 7)
     for name in ("BACKEND", "ISA", "THREADS"):
         monkeypatch.delenv(f"PRISMEM_{name}")

@@ -7,6 +7,7 @@ PRISMEM_THREADS.
 
 from typing import Any
 
+from prismem_core.ops.encoded import EncodedRows, encode
 from prismem_core.ops.mmr_select import MMR_SELECT, MmrSelection, mmr_select
 from prismem_core.ops.mmr_select_from import MMR_SELECT_FROM, mmr_select_from
 from prismem_core.ops.registry import IMPLEMENTATIONS, Choice, Op, backends, choose, explain, instruction_sets, use
@@ -27,6 +28,7 @@ __all__ = [
     "IMPLEMENTATIONS",
     "OPS",
     "Choice",
+    "EncodedRows",
     "MmrSelection",
     "Op",
     "SegmentMax",
@@ -34,6 +36,7 @@ __all__ = [
     "TopK",
     "backends",
     "choose",
+    "encode",
     "explain",
     "instruction_sets",
     "mmr_select",

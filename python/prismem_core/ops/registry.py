@@ -117,7 +117,7 @@ def backends() -> tuple[str, ...]:
 
 def instruction_sets() -> tuple[str, ...]:
     """Instruction sets that this build has and this CPU runs, worst first."""
-    return tuple(_native().isas())
+    return tuple(native().isas())
 
 
 def thread_count() -> int:
@@ -185,8 +185,8 @@ def run(op: Op[Call, Result], choice: Choice, call: Call) -> Result:
         return op.reference(call)
     module, _, name = choice.target.partition(":")
     if choice.backend == "cpu":
-        native = getattr(_native(), name)
-        return op.launch(call, functools.partial(native, isa=choice.variant, threads=thread_count()))
+        implementation = getattr(native(), name)
+        return op.launch(call, functools.partial(implementation, isa=choice.variant, threads=thread_count()))
     return op.launch(call, getattr(importlib.import_module(module), name))
 
 
@@ -219,7 +219,7 @@ def _environment() -> tuple[str, str, str]:
     """PRISMEM_BACKEND, PRISMEM_ISA and PRISMEM_THREADS as they are now, "" where unset."""
     try:
         # Not os.environ, which would take a third of the time of a small call.
-        settings: tuple[str, str, str] = _native().settings()
+        settings: tuple[str, str, str] = native().settings()
         return settings
     except NoImplementation:
         backend, isa, threads = (os.environ.get(f"PRISMEM_{name}", "") for name in ("BACKEND", "ISA", "THREADS"))
@@ -227,7 +227,8 @@ def _environment() -> tuple[str, str, str]:
 
 
 @functools.cache
-def _native() -> Any:
+def native() -> Any:
+    """The C++ extension; NoImplementation, with the reason, where it cannot be loaded."""
     try:
         return importlib.import_module("prismem_core._native")
     except ImportError as error:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from prismem_core.arrays import Place, Rows, common_place, handed_back, rows
 from prismem_core.ops import checks, inputs
+from prismem_core.ops.encoded import EncodedRows
 from prismem_core.ops.registry import Example, Op, Outcome, choose, run
 from prismem_core.ops.segments import Segments, ranges_of
 from prismem_core.ops.similarity import TOLERANCE, allowed_error, as_float32, close, exact_scores
@@ -41,6 +42,7 @@ class TopKCall:
     min_score: float | None
     raises: bool
     place: Place
+    codes: Any = None
 
     @property
     def width(self) -> int:
@@ -71,9 +73,11 @@ def top_k(
     compared in float32, as the caller sees the score). Indices count from the start of the query's segment.
     nonfinite="raise" (default) names a scored row with NaN or infinity; "skip" never returns keys with a NaN score and
     treats infinities as values. Inputs float32, float16, bfloat16 (see `similarity`). A batch gives exactly what its
-    queries give one by one; k = 0 and empty inputs are valid. Errors: ArgumentError, NoImplementation.
+    queries give one by one; k = 0 and empty inputs are valid. `keys` may be EncodedRows (see `encode`): the same hits
+    sooner, where there are no segments. Errors: ArgumentError, NoImplementation.
     """
-    choice = choose("top_k", common_place(queries=queries, keys=keys, mask=mask))
+    plain_keys = keys.array if isinstance(keys, EncodedRows) else keys
+    choice = choose("top_k", common_place(queries=queries, keys=plain_keys, mask=mask))
     call = check(
         queries,
         keys,
@@ -101,8 +105,15 @@ def check(
     dtype: str | None = None,
 ) -> TopKCall:
     """The checked call; ArgumentError names the argument at fault."""
-    place = common_place(queries=queries, keys=keys, mask=mask)
-    left, right = rows(queries, "queries", dtype=dtype), rows(keys, "keys", dtype=dtype)
+    codes = None
+    if isinstance(keys, EncodedRows):
+        place = common_place(queries=queries, keys=keys.array, mask=mask)
+        right = Rows("keys", keys.rows.data, keys.rows.kind)
+        codes = keys.codes
+    else:
+        place = common_place(queries=queries, keys=keys, mask=mask)
+        right = rows(keys, "keys", dtype=dtype)
+    left = rows(queries, "queries", dtype=dtype)
     checks.same_dim(left, right)
     return TopKCall(
         left,
@@ -114,6 +125,7 @@ def check(
         checks.threshold(min_score, "min_score"),
         checks.nonfinite_mode(nonfinite),
         place,
+        codes,
     )
 
 
@@ -167,6 +179,7 @@ def launch(call: TopKCall, implementation: Callable[..., Outcome]) -> TopK:
         scores,
         indices,
         counts,
+        **({} if call.codes is None else {"codes": call.codes}),
     )
     if call.raises and query >= 0:
         begin = 0 if call.segments is None else call.segments.range_of(query)[0]
