@@ -50,6 +50,7 @@ def evaluate_programs(
     result: dict[str, Any] = {
         "data": {"name": dataset.name, "digest": dataset.digest, "repairs": dict(dataset.repairs)},
         "part": part,
+        "interface": settings.interface,
         "questions": len(task_ids),
         "programs": {},
         "failed": {},
@@ -77,6 +78,8 @@ def evaluate_programs(
                 for outcome in evaluation.outcomes.values()
             ]
         result["calls"] = {f"{role}/{stage}": usage.to_dict() for (role, stage), usage in bench.ledger.totals().items()}
+        if settings.interface == "engine":
+            result["launches"] = bench.ledger.launches().to_dict()
     if questions is not None:
         try:
             questions.write_text("".join(row + "\n" for row in rows), encoding="utf-8")

@@ -27,6 +27,12 @@ class JobSettings(BaseModel):
     score: Literal["offline", "judge"] = Field("offline", description="the score that drives selection")
     reuse: Literal["content", "paper", "off"] = Field("content", description="how far stages are shared")
     workers: int = Field(2, ge=1, le=256, description="threads that run stages; never changes a result")
+    interface: Literal["paper", "engine"] = Field(
+        "paper", description="what a program's backend offers; engine adds collections"
+    )
+    copies: int = Field(
+        8, ge=1, le=256, description="queries of a memory under way with interface engine; never changes a result"
+    )
     segment_chars: int = Field(12_000, ge=200, description="characters of an extraction segment")
     output_retries: int = Field(2, ge=0, le=10, description="times a malformed reply is asked for again")
     max_tokens: int = Field(8192, ge=16, description="output tokens of a task-model call")
@@ -41,6 +47,8 @@ class JobSettings(BaseModel):
             max_tokens=self.max_tokens,
             reuse=self.reuse,
             workers=self.workers,
+            interface=self.interface,
+            copies=self.copies,
             limits=Limits(memory_bytes=self.memory_mib << 20),
         )
 

@@ -47,7 +47,7 @@ class Workbench:
             raise
         chat = CachedChat(self.roles.chat, self.cache, self.ledger, workers=settings.workers)
         embedder = CachedEmbedder(self.roles.embedder, self.cache, self.ledger)
-        pipeline = Pipeline(chat, embedder, self.cache, self.sandbox, settings.pipeline(), progress)
+        pipeline = Pipeline(chat, embedder, self.cache, self.sandbox, settings.pipeline(), progress, self.ledger)
         scoring: Scoring = OfflineScoring(dataset) if settings.score == "offline" else JudgeScoring(self.roles.judge)
         self.evaluator = Evaluator(pipeline, dataset, self.roles.judge, scoring)
 

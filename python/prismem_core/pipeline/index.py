@@ -2,49 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from prismem_core.cache import ExecutionCache
 from prismem_core.digests import digest
+from prismem_core.errors import CandidateError
+from prismem_core.pipeline.backend import EngineBackend
+from prismem_core.pipeline.flights import Held
 from prismem_core.pipeline.segment import Group
-from prismem_core.pipeline.structured import CompletesWithSalt
-from prismem_core.pipeline.trace import StageUsage
 from prismem_core.program.sandbox import Limits, MemoryWorker, Sandbox
-from prismem_core.prompts.catalog import render
-from prismem_core.roles.protocols import ChatRequest, Embedder
-
-
-class EngineBackend:
-    """The engine's side of `backend.ask` and `backend.embed`: calls meet the cached roles and are counted."""
-
-    def __init__(self, chat: CompletesWithSalt, embedder: Embedder, stage: str, max_tokens: int, salt: str) -> None:
-        self.usage = StageUsage()
-        self._chat = chat
-        self._embedder = embedder
-        self._stage = stage
-        self._max_tokens = max_tokens
-        self._salt = salt
-
-    def ask(self, prompt: str, system_prompt: str | None, json_object: bool) -> str:
-        """One free call of the task model."""
-        inputs = {"prompt": prompt, "system_prompt": system_prompt, "json_object": json_object}
-        system, text = render("ask", **inputs)
-        schema = {"type": "object"} if json_object else None
-        (reply,) = self._chat.complete(
-            [ChatRequest("ask", system, text, inputs, schema, self._max_tokens)], salt=self._salt
-        )
-        self.usage.add(self._stage, 1, reply.input_tokens, reply.output_tokens)
-        return reply.text
-
-    def embed(self, texts: list[str]) -> NDArray[np.float32]:
-        """Rows (n, d) float32 of length 1."""
-        self.usage.embed(len(texts), sum(-(-len(text) // 4) for text in texts))
-        return self._embedder.embed(texts)
 
 
 @dataclass(frozen=True)
@@ -92,8 +62,12 @@ class BuiltMemory:
         limits: Limits,
         backend: EngineBackend,
         cache: ExecutionCache,
+        held: Held | None = None,
     ) -> None:
         self.key = recipe.key
+        self.held = held
+        self._building = threading.Lock()
+        self._broken: CandidateError | None = None
         self._recipe = recipe
         self._sandbox = sandbox
         self._limits = limits
@@ -102,18 +76,37 @@ class BuiltMemory:
         self._worker: MemoryWorker | None = None
 
     def worker(self) -> MemoryWorker:
-        """The worker that holds the built memory; raises CandidateError when construction or `index` fails."""
-        if self._worker is None:
-            worker = self._sandbox.open(self._recipe.source, self._backend, self._limits)
-            try:
-                for units, raw_text in self._recipe.groups:
-                    worker.index([dict(unit) for unit in units], raw_text)
-            except BaseException:
-                worker.close()
-                raise
-            self._worker = worker
-            self._cache.put_json("index", self.key, self._backend.usage.to_dict())
-        return self._worker
+        """The worker that holds the built memory; raises CandidateError when construction or `index` fails.
+
+        Built by the first thread that needs it; a program that fails is not tried again.
+        """
+        with self._building:
+            if self._broken is not None:
+                raise self._broken
+            if self._worker is None:
+                try:
+                    with self.flight():
+                        self._worker = self._build()
+                except CandidateError as error:
+                    self._broken = error
+                    raise
+                self._cache.put_json("index", self.key, self._backend.usage.to_dict())
+            return self._worker
+
+    def _build(self) -> MemoryWorker:
+        collections = None if self.held is None else self.held.limits
+        worker = self._sandbox.open(self._recipe.source, self._backend, self._limits, collections)
+        try:
+            for units, raw_text in self._recipe.groups:
+                worker.index([dict(unit) for unit in units], raw_text)
+        except BaseException:
+            worker.close()
+            raise
+        return worker
+
+    def flight(self) -> AbstractContextManager[None]:
+        """A call of the program among those of other memories."""
+        return nullcontext() if self.held is None else self.held.flights.flight()
 
     @property
     def built(self) -> bool:
@@ -126,7 +119,9 @@ class BuiltMemory:
         return record
 
     def close(self) -> None:
-        """End the worker."""
+        """End the worker and let go of its collections."""
         if self._worker is not None:
             self._worker.close()
             self._worker = None
+        if self.held is not None:
+            self.held.close()

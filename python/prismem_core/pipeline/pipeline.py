@@ -3,35 +3,45 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from prismem_core.cache import ExecutionCache
 from prismem_core.digests import digest
 from prismem_core.errors import CandidateError
 from prismem_core.pipeline.answer import answer
+from prismem_core.pipeline.backend import EngineBackend, HoldingBackend
 from prismem_core.pipeline.extract import Extraction, extract
-from prismem_core.pipeline.index import BuiltMemory, EngineBackend, IndexRecipe, index_recipe
+from prismem_core.pipeline.flights import Held, Holdings
+from prismem_core.pipeline.index import BuiltMemory, IndexRecipe, index_recipe
 from prismem_core.pipeline.keys import Reuse, StageKeys, stage_keys
 from prismem_core.pipeline.plan import plan
 from prismem_core.pipeline.retrieve import Retrieval, retrieve
 from prismem_core.pipeline.segment import SEGMENT_CHARS, Group, Segment, segment
 from prismem_core.pipeline.structured import CompletesWithSalt
 from prismem_core.pipeline.trace import Failure, StageUsage, Trace
-from prismem_core.program.interface import ProgramInterface
+from prismem_core.program.interface import COLLECTION_VERSION, Interface, ProgramInterface
 from prismem_core.program.program import Program
-from prismem_core.program.sandbox import Limits, Sandbox
+from prismem_core.program.sandbox import CollectionLimits, Limits, Sandbox
+from prismem_core.roles.ledger import Ledger
 from prismem_core.roles.protocols import Embedder
 from prismem_core.tasks.history import History
 
 Progress = Callable[[str, int, int], None]
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
 class PipelineSettings:
-    """Settings that enter keys, but for `workers`, which never changes a result."""
+    """Settings that enter keys, but for `workers` and `copies`, which never change a result.
+
+    `workers` programs compute at a time; with interface "engine" up to `copies` queries of a memory are under way, most
+    of them waiting for the engine, which answers them together.
+    """
 
     segment_chars: int = SEGMENT_CHARS
     output_retries: int = 2
@@ -39,11 +49,17 @@ class PipelineSettings:
     reuse: Reuse = "content"
     workers: int = 2
     limits: Limits = field(default_factory=Limits)
+    interface: Interface = "paper"
+    copies: int = 8
+    collections: CollectionLimits = field(default_factory=CollectionLimits)
 
     @property
     def digest(self) -> str:
         """Content digest of what can change a built memory or a retrieved text."""
-        return digest("settings", self.max_tokens, repr(self.limits))
+        if self.interface == "paper":
+            return digest("settings", self.max_tokens, repr(self.limits))
+        engine = (self.interface, COLLECTION_VERSION, repr(self.collections))
+        return digest("settings", self.max_tokens, repr(self.limits), *engine)
 
 
 @dataclass(frozen=True)
@@ -79,6 +95,7 @@ class Pipeline:
         sandbox: Sandbox,
         settings: PipelineSettings | None = None,
         progress: Progress | None = None,
+        ledger: Ledger | None = None,
     ) -> None:
         self.settings = settings or PipelineSettings()
         self._chat = chat
@@ -86,6 +103,11 @@ class Pipeline:
         self._cache = cache
         self._sandbox = sandbox
         self._progress = progress
+        self._holdings = (
+            Holdings(embedder, self.settings.workers, self.settings.collections, ledger or Ledger())
+            if self.settings.interface == "engine"
+            else None
+        )
         self._segments: dict[tuple[str, str], tuple[Group, ...]] = {}
         self._lock = threading.Lock()
 
@@ -187,15 +209,16 @@ class Pipeline:
             memory = self._memory(program, keys, extracted[history_id])
             results: dict[int, Retrieval | Failure] = {}
             try:
-                for position in positions[history_id]:
-                    if stopping.is_set():
-                        break
-                    results[position] = self._retrieve_one(memory, keys, traces[position])
-                    if isinstance(results[position], Failure):
-                        break
-                    with self._lock:
-                        done[0] += 1
-                    self._tell("retrieve", done[0], total)
+                asked = positions[history_id]
+                calls = [partial(self._retrieve_one, memory, keys, traces[position]) for position in asked]
+                with closing(self._in_turn(calls, stopping)) as found:
+                    for position, result in zip(asked, found, strict=False):
+                        results[position] = result
+                        if isinstance(result, Failure):
+                            break
+                        with self._lock:
+                            done[0] += 1
+                        self._tell("retrieve", done[0], total)
                 return results, memory.usage()
             finally:
                 memory.close()
@@ -221,6 +244,29 @@ class Pipeline:
                     finished[position] = Trace(trace.question, trace.query, failure=result)
         return finished
 
+    def _in_turn(
+        self, calls: Sequence[Callable[[], Result]], stopping: threading.Event
+    ) -> Generator[Result, None, None]:
+        """Results in the order of the calls until `stopping`, or until nobody wants more; with interface "engine" some
+        are under way at the same time.
+        """
+        if self._holdings is None:
+            for call in calls:
+                if stopping.is_set():
+                    return
+                yield call()
+            return
+        with ThreadPoolExecutor(min(len(calls), self.settings.copies)) as pool:
+            futures = [pool.submit(call) for call in calls]
+            try:
+                for future in futures:
+                    if stopping.is_set():
+                        return
+                    yield future.result()
+            finally:
+                for future in futures:
+                    future.cancel()
+
     def _retrieve_one(self, memory: BuiltMemory, keys: StageKeys, trace: Trace) -> Retrieval | Failure:
         try:
             return retrieve(
@@ -228,7 +274,7 @@ class Pipeline:
                 trace.query,
                 digest(keys.retrieve, self._roles_identity, self.settings.digest),
                 self._cache,
-                lambda: self._backend("retrieve", keys.retrieve),
+                lambda: self._backend("retrieve", keys.retrieve, memory.held),
             )
         except CandidateError as error:
             return Failure("retrieve" if memory.built else "index", error.kind, str(error), error.line)
@@ -261,12 +307,15 @@ class Pipeline:
             self._roles_identity,
             self.settings.digest,
         )
-        backend = self._backend("index", keys.index)
-        return BuiltMemory(recipe, self._sandbox, self.settings.limits, backend, self._cache)
+        held = None if self._holdings is None else self._holdings.memory()
+        backend = self._backend("index", keys.index, held)
+        return BuiltMemory(recipe, self._sandbox, self.settings.limits, backend, self._cache, held)
 
-    def _backend(self, stage: str, code: str) -> EngineBackend:
+    def _backend(self, stage: str, code: str, held: Held | None) -> EngineBackend:
         salt = code if self.settings.reuse == "off" else ""
-        return EngineBackend(self._chat, self._embedder, stage, self.settings.max_tokens, salt)
+        if held is None:
+            return EngineBackend(self._chat, self._embedder, stage, self.settings.max_tokens, salt)
+        return HoldingBackend(self._chat, self._embedder, stage, self.settings.max_tokens, salt, held)
 
     @property
     def _roles_identity(self) -> str:

@@ -8,7 +8,8 @@ from typing import Any
 
 from prismem_core.cache import ExecutionCache
 from prismem_core.digests import digest
-from prismem_core.pipeline.index import BuiltMemory, EngineBackend
+from prismem_core.pipeline.backend import EngineBackend
+from prismem_core.pipeline.index import BuiltMemory
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,9 @@ def retrieve(
     if found is not None:
         return Retrieval(found["text"], found["usage"])
     backend = make_backend()
-    text, _ = memory.worker().retrieve(dict(query), backend)
+    worker = memory.worker()
+    with memory.flight():
+        text, _ = worker.retrieve(dict(query), backend)
     usage = backend.usage.to_dict()
     cache.put_json("retrieve", key, {"text": text, "usage": usage})
     return Retrieval(text, usage)

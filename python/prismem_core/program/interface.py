@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 OUT_CHAR_BUDGET = 16000
 """Characters that `retrieve` may return; supplied to a program under this name."""
@@ -30,6 +30,21 @@ ALLOWED_IMPORTS = (
 
 ALLOWED_SUBMODULES = ("collections.abc", "numpy.linalg", "numpy.typing")
 """Modules below those of ALLOWED_IMPORTS that a program may import too."""
+
+Interface = Literal["paper", "engine"]
+"""`paper`: the backend has `ask` and `embed`. `engine`: it has `collection` too."""
+
+BACKEND_CALLS: Mapping[Interface, tuple[str, ...]] = {
+    "paper": ("ask", "embed"),
+    "engine": ("ask", "embed", "collection"),
+}
+"""What the backend of a memory program offers."""
+
+COLLECTION_CALLS = ("add", "search", "mmr", "lexical", "hybrid")
+"""What a collection of the engine offers; `len` gives the number of its texts."""
+
+COLLECTION_VERSION = 1
+"""Part of every key of a memory that may use collections: raised when their results change."""
 
 CLASS_NAMES = ("MemoryUnit", "Query", "Memory")
 EXTRACTION_INSTRUCTION = "MemoryExtractionInstruction"

@@ -7,11 +7,14 @@ import os
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from prismem_core.errors import RunError
+
+ENGINE = "engine"
+"""The role of records that stand for no call of a model: launches of the engine's own ops."""
 
 
 @dataclass
@@ -33,6 +36,29 @@ class Usage:
         return {"calls": self.calls, "input_tokens": self.input_tokens, "output_tokens": self.output_tokens}
 
 
+@dataclass
+class Launches:
+    """Searches of collections (`calls`), the batches they went in, the calls that shared one, launches by kind."""
+
+    calls: int = 0
+    batches: int = 0
+    merged: int = 0
+    launches: dict[str, int] = field(default_factory=dict)
+
+    def add(self, calls: int, launches: Mapping[str, int]) -> None:
+        """Count one batch of `calls`."""
+        self.calls += calls
+        self.batches += 1
+        self.merged += calls if calls > 1 else 0
+        for kind, count in launches.items():
+            self.launches[kind] = self.launches.get(kind, 0) + count
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON form."""
+        launches = dict(sorted(self.launches.items()))
+        return {"calls": self.calls, "batches": self.batches, "merged": self.merged, "launches": launches}
+
+
 class Ledger:
     """Records calls by role and stage in memory and, with a path, in an append-only file that a later process
     continues.
@@ -45,6 +71,7 @@ class Ledger:
         self._lock = threading.Lock()
         self._totals: dict[tuple[str, str], Usage] = {}
         self._purposes: dict[tuple[str, str, str], Usage] = {}
+        self._launches = Launches()
         self._scope: dict[str, Any] = {}
         self._descriptor: int | None = None
         self._path = path
@@ -64,6 +91,9 @@ class Ledger:
         for line in data[:whole].splitlines():
             try:
                 record = json.loads(line)
+                if record["role"] == ENGINE:
+                    self._launches.add(int(record["calls"]), dict(record["launches"]))
+                    continue
                 usage = Usage(1, int(record["input_tokens"]), int(record["output_tokens"]))
                 self._count(record, usage)
             except (ValueError, KeyError, TypeError) as error:
@@ -99,17 +129,31 @@ class Ledger:
                 "output_tokens": output_tokens,
             }
             self._count(line, Usage(1, input_tokens, output_tokens))
-            if self._descriptor is None:
-                return
-            data = (json.dumps(line, ensure_ascii=False, sort_keys=True, separators=(",", ":")) + "\n").encode()
-            before = os.fstat(self._descriptor).st_size
-            try:
-                written = os.write(self._descriptor, data)
-                if written != len(data):
-                    raise OSError("the disk is full")
-            except OSError as error:
-                os.ftruncate(self._descriptor, before)
-                raise RunError(f"cannot write {self._path}: {error}; free some space and resume the run") from error
+            self._write(line)
+
+    def record_launches(self, calls: int, launches: Mapping[str, int]) -> None:
+        """Count searches of collections that were answered together, and what was launched for them."""
+        with self._lock:
+            self._launches.add(calls, launches)
+            self._write({**self._scope, "role": ENGINE, "calls": calls, "launches": dict(launches)})
+
+    def _write(self, line: Mapping[str, Any]) -> None:
+        if self._descriptor is None:
+            return
+        data = (json.dumps(line, ensure_ascii=False, sort_keys=True, separators=(",", ":")) + "\n").encode()
+        before = os.fstat(self._descriptor).st_size
+        try:
+            written = os.write(self._descriptor, data)
+            if written != len(data):
+                raise OSError("the disk is full")
+        except OSError as error:
+            os.ftruncate(self._descriptor, before)
+            raise RunError(f"cannot write {self._path}: {error}; free some space and resume the run") from error
+
+    def launches(self) -> Launches:
+        """Searches of collections so far and what was launched for them; how they were merged depends on timing."""
+        with self._lock:
+            return Launches(**{**vars(self._launches), "launches": dict(self._launches.launches)})
 
     def totals(self) -> dict[tuple[str, str], Usage]:
         """Usage by (role, stage), in sorted order."""

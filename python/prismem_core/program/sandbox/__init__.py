@@ -3,8 +3,23 @@
 from __future__ import annotations
 
 from prismem_core.program.sandbox.failures import InvalidResult
-from prismem_core.program.sandbox.limits import BackendHandler, CallReport, Limits
+from prismem_core.program.sandbox.limits import (
+    BackendHandler,
+    CallReport,
+    CollectionBackend,
+    CollectionLimits,
+    Limits,
+)
 from prismem_core.program.sandbox.memory_worker import MemoryWorker
 from prismem_core.program.sandbox.sandbox import Sandbox
 
-__all__ = ["BackendHandler", "CallReport", "InvalidResult", "Limits", "MemoryWorker", "Sandbox"]
+__all__ = [
+    "BackendHandler",
+    "CallReport",
+    "CollectionBackend",
+    "CollectionLimits",
+    "InvalidResult",
+    "Limits",
+    "MemoryWorker",
+    "Sandbox",
+]

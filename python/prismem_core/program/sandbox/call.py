@@ -9,26 +9,42 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prismem_core.errors import ArgumentError, CandidateError, LimitError, SandboxError
-from prismem_core.program.interface import OUT_CHAR_BUDGET
+from prismem_core.program.interface import COLLECTION_CALLS, OUT_CHAR_BUDGET
+from prismem_core.program.sandbox.collection_calls import Collections, read
 from prismem_core.program.sandbox.engine_channel import EngineChannel, Meter
 from prismem_core.program.sandbox.failures import InvalidResult
 from prismem_core.program.sandbox.frames import FrameError, plain_text
-from prismem_core.program.sandbox.limits import BackendHandler, Budget, CallReport
+from prismem_core.program.sandbox.limits import BackendHandler, Budget, CallReport, CollectionBackend
 
 _INVALID_CODES = ("index_return", "retrieve_type", "retrieve_length")
 _MESSAGE_CHARS = 2000
 
 
 class Call:
-    """Counts and serves what one order causes; the counts are the engine's own."""
+    """Counts and serves what one order causes; the counts are the engine's own.
 
-    def __init__(self, what: str, serial: int, channel: EngineChannel, meter: Meter, budget: Budget) -> None:
+    `collections` are those of the worker, None where its program may have none; they grow only while `building`.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        serial: int,
+        channel: EngineChannel,
+        meter: Meter,
+        budget: Budget,
+        collections: Collections | None = None,
+        *,
+        building: bool = False,
+    ) -> None:
         self._what = what
         self._serial = serial
         self._channel = channel
         self._meter = meter
         self._budget = budget
-        self._ask_calls = self._embed_calls = self._embed_texts = 0
+        self._collections = collections
+        self._building = building
+        self._ask_calls = self._embed_calls = self._embed_texts = self._collection_calls = self._queries = 0
 
     def order(self, message: Mapping[str, Any]) -> None:
         """Send the order; ArgumentError, with nothing sent, if its parts are too large or not for JSON."""
@@ -58,6 +74,8 @@ class Call:
                 self._ask(frame, backend)
             elif call == "embed":
                 self._embed(frame, backend)
+            elif self._collections is not None and call in COLLECTION_CALLS:
+                self._collection(call, frame, backend, self._collections)
             else:
                 raise FrameError("a call to the backend that does not exist")
 
@@ -67,6 +85,7 @@ class Call:
             self._ask_calls,
             self._embed_calls,
             self._embed_texts,
+            self._collection_calls,
             self._meter.cpu_seconds,
             self._meter.wall_seconds,
         )
@@ -102,9 +121,25 @@ class Call:
         self._channel.send({"shape": list(vectors.shape)}, self._meter)
         self._channel.send_array(vectors, self._meter)
 
-    def _refuse_above(self, count: int, most: int, of: str) -> None:
+    def _collection(self, name: str, frame: dict[str, Any], backend: BackendHandler, collections: Collections) -> None:
+        if not isinstance(backend, CollectionBackend):
+            raise SandboxError(f"the backend handler {type(backend).__name__} serves no collections")
+        call, budget = read(name, frame), self._budget
+        self._collection_calls += 1
+        self._refuse_above(self._collection_calls, budget.collection_calls, "calls of collections", call.line)
+        self._embed_texts += len(call.texts)
+        self._refuse_above(self._embed_texts, budget.embed_texts, "texts for embeddings and collections", call.line)
+        if not call.adds:
+            self._queries += len(call.texts)
+            most = budget.collection_queries
+            self._refuse_above(self._queries, most, "texts looked for in collections", call.line)
+        with self._meter.engine_time():
+            reply = collections.serve(call, backend, building=self._building)
+        self._channel.send(reply, self._meter)
+
+    def _refuse_above(self, count: int, most: int, of: str, line: int | None = None) -> None:
         if count > most:
-            raise LimitError("limit:calls", f"{self._what} made more than {most} {of}")
+            raise LimitError("limit:calls", f"{self._what} made more than {most} {of}", line)
 
 
 def _checked(vectors: Any, rows: int) -> NDArray[np.float32]:

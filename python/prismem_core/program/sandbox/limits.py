@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
+
+from prismem_core.program.collections.query import CollectionQuery, Hits
 
 
 class BackendHandler(Protocol):
@@ -22,14 +24,36 @@ class BackendHandler(Protocol):
         ...
 
 
+@runtime_checkable
+class CollectionBackend(BackendHandler, Protocol):
+    """A handler that serves collections too; handles and positions it is given were checked."""
+
+    @property
+    def dimension(self) -> int:
+        """Columns of the rows, for the limit of memory."""
+        ...
+
+    def add_texts(self, handle: str, texts: list[str]) -> str:
+        """The handle of the collection with `texts` behind those of `handle`."""
+        ...
+
+    def find(self, query: CollectionQuery) -> list[Hits]:
+        """Hits of each of the query's texts."""
+        ...
+
+
 @dataclass(frozen=True)
 class Budget:
-    """What one call may use: processor and wall seconds of the program itself, model calls and embedded texts."""
+    """What one call may use: processor and wall seconds of the program itself, model calls, embedded texts, calls of
+    collections and texts looked for in them.
+    """
 
     cpu_seconds: float
     wall_seconds: float
     ask_calls: int
     embed_texts: int
+    collection_calls: int = 0
+    collection_queries: int = 0
 
 
 @dataclass(frozen=True)
@@ -64,11 +88,38 @@ class Limits:
 
 
 @dataclass(frozen=True)
+class CollectionLimits:
+    """What a program may do with collections; they are part of the keys of what it makes.
+
+    Texts that are added or looked for count as embedded texts too. `texts` and `row_bytes` bound all collections that a
+    memory made, `hits` those that one call asks for, `pool` the candidates of `mmr` and `hybrid`.
+    """
+
+    index_calls: int = 64
+    retrieve_calls: int = 64
+    index_queries: int = 1_000
+    retrieve_queries: int = 64
+    texts: int = 100_000
+    row_bytes: int = 1 << 30
+    hits: int = 200_000
+    pool: int = 2_000
+
+    def of_index(self, budget: Budget) -> Budget:
+        """The budget of a call that builds the memory."""
+        return replace(budget, collection_calls=self.index_calls, collection_queries=self.index_queries)
+
+    def of_retrieve(self, budget: Budget) -> Budget:
+        """The budget of a call of `retrieve`."""
+        return replace(budget, collection_calls=self.retrieve_calls, collection_queries=self.retrieve_queries)
+
+
+@dataclass(frozen=True)
 class CallReport:
     """What one call used, measured and counted by the engine; seconds leave out the backend handler's own time."""
 
     ask_calls: int
     embed_calls: int
     embed_texts: int
+    collection_calls: int
     cpu_seconds: float
     wall_seconds: float

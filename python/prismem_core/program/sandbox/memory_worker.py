@@ -13,10 +13,11 @@ from typing import Any, TypeVar
 
 from prismem_core.errors import ArgumentError, CandidateError, LimitError, SandboxError
 from prismem_core.program.sandbox.call import Call, none_result, text_result
+from prismem_core.program.sandbox.collection_calls import Collections
 from prismem_core.program.sandbox.engine_channel import ChannelClosed, EngineChannel, Meter, WatchedProcess
 from prismem_core.program.sandbox.frames import FrameError
 from prismem_core.program.sandbox.launcher import Launcher, ZygoteGone
-from prismem_core.program.sandbox.limits import BackendHandler, Budget, CallReport, Limits
+from prismem_core.program.sandbox.limits import BackendHandler, Budget, CallReport, CollectionLimits, Limits
 
 Result = TypeVar("Result")
 
@@ -30,10 +31,17 @@ class MemoryWorker:
     or a breach of the protocol in `index` ends it, and every later call says so. In `retrieve` it ends the copy alone.
     """
 
-    def __init__(self, launcher: Launcher, limits: Limits, backend: BackendHandler | None) -> None:
+    def __init__(
+        self,
+        launcher: Launcher,
+        limits: Limits,
+        backend: BackendHandler | None,
+        collections: CollectionLimits | None = None,
+    ) -> None:
         self._launcher = launcher
         self._limits = limits
         self._backend = backend
+        self._collections = None if collections is None else Collections(collections)
         # Held for whole calls in the worker itself, and for the order of a copy.
         self._lock = threading.Lock()
         self._ending = threading.Lock()
@@ -59,13 +67,18 @@ class MemoryWorker:
 
     def load(self, source: str, *, restrict_names: bool = True) -> CallReport:
         """Execute the program and build its `Memory`."""
-        order = {"op": "open", "source": source, "restrict_names": restrict_names}
-        return self.call("loading the program", order, self._limits.index, self._backend, none_result)[1]
+        order = {
+            "op": "open",
+            "source": source,
+            "restrict_names": restrict_names,
+            "collections": self._collections is not None,
+        }
+        return self._build("loading the program", order)
 
     def index(self, units: Sequence[Mapping[str, Any]], raw_text: str) -> CallReport:
         """`Memory.index` with fresh `MemoryUnit`s of `units` and one session's text."""
         order = {"op": "index", "units": [dict(unit) for unit in units], "raw_text": raw_text}
-        return self.call("index()", order, self._limits.index, self._backend, none_result)[1]
+        return self._build("index()", order)
 
     def retrieve(
         self, query: Mapping[str, Any], backend: BackendHandler | None = None, *, in_place: bool = False
@@ -75,14 +88,23 @@ class MemoryWorker:
         `in_place` runs it in the worker itself, so that what one query does to the state is seen by the next.
         """
         order = {"op": "retrieve", "query": dict(query)}
-        backend = backend or self._backend
+        backend, budget = backend or self._backend, self._limits.retrieve
+        if self._collections is not None:
+            budget = self._collections.limits.of_retrieve(budget)
         if in_place:
-            return self.call("retrieve()", order, self._limits.retrieve, backend, text_result)
-        return self._in_copy("retrieve()", order, self._limits.retrieve, backend, text_result)
+            return self.call("retrieve()", order, budget, backend, text_result)
+        return self._in_copy("retrieve()", order, budget, backend, text_result)
 
     def close(self) -> None:
         """End the worker and its copies."""
         self._end("it was closed")
+
+    def _build(self, what: str, order: Mapping[str, Any]) -> CallReport:
+        """A call that makes or changes the memory, and may add to its collections."""
+        budget = self._limits.index
+        if self._collections is not None:
+            budget = self._collections.limits.of_index(budget)
+        return self.call(what, order, budget, self._backend, none_result, building=True)[1]
 
     def call(
         self,
@@ -91,13 +113,15 @@ class MemoryWorker:
         budget: Budget,
         backend: BackendHandler | None,
         result: Callable[[dict[str, Any]], Result],
+        *,
+        building: bool = False,
     ) -> tuple[Result, CallReport]:
         """Run one order in the worker itself; `result` checks the answer and turns it into a value."""
         with self._lock:
             self._check_usable()
             meter = Meter(what, budget)
             meter.watch(self._process, fresh=False)
-            call = Call(what, next(self._serials), self._channel, meter, budget)
+            call = Call(what, next(self._serials), self._channel, meter, budget, self._collections, building=building)
             try:
                 self._channel.expect_silence()
                 call.order(order)
@@ -146,7 +170,7 @@ class MemoryWorker:
         channel = EngineChannel(mine)
         copy: WatchedProcess | None = None
         meter = Meter(what, budget)
-        call = Call(what, next(self._serials), channel, meter, budget)
+        call = Call(what, next(self._serials), channel, meter, budget, self._collections)
         try:
             self._order_copy(what, theirs, meter)
             call.order(order)

@@ -8,11 +8,11 @@ import weakref
 from collections.abc import Callable
 from types import TracebackType
 
-from prismem_core.errors import CandidateError, LimitError, ProgramError, SandboxError
+from prismem_core.errors import ArgumentError, CandidateError, LimitError, ProgramError, SandboxError
 from prismem_core.program.interface import ProgramInterface
 from prismem_core.program.sandbox.describe import Refused, interface_result
 from prismem_core.program.sandbox.launcher import Launcher, ZygoteGone
-from prismem_core.program.sandbox.limits import BackendHandler, Limits
+from prismem_core.program.sandbox.limits import BackendHandler, CollectionBackend, CollectionLimits, Limits
 from prismem_core.program.sandbox.memory_worker import MemoryWorker
 
 _DESCRIBE = Limits(index_cpu_seconds=10.0, index_wall_seconds=25.0)
@@ -62,12 +62,23 @@ class Sandbox:
         launcher = self._holder.launcher
         return launcher.pid if launcher else None
 
-    def open(self, source: str, backend: BackendHandler, limits: Limits | None = None) -> MemoryWorker:
+    def open(
+        self,
+        source: str,
+        backend: BackendHandler,
+        limits: Limits | None = None,
+        collections: CollectionLimits | None = None,
+    ) -> MemoryWorker:
         """A worker that has executed `source` and built its `Memory`; the caller closes it.
 
+        With `collections` the program's backend has `collection` (interface "engine"), which `backend` must serve.
         Raises CandidateError or LimitError if the program fails, SandboxError if no worker can be made.
         """
-        worker = self._worker(limits or Limits(), backend)
+        if collections is not None and not isinstance(backend, CollectionBackend):
+            raise ArgumentError(
+                f"backend: expected a CollectionBackend where collections are allowed, got {type(backend).__name__}"
+            )
+        worker = self._worker(limits or Limits(), backend, collections)
         try:
             worker.load(source, restrict_names=self._restrict_names)
         except BaseException:
@@ -99,8 +110,10 @@ class Sandbox:
             self._closed = True
             self._holder.close()
 
-    def _worker(self, limits: Limits, backend: BackendHandler | None) -> MemoryWorker:
-        return self._with_launcher(lambda launcher: MemoryWorker(launcher, limits, backend))
+    def _worker(
+        self, limits: Limits, backend: BackendHandler | None, collections: CollectionLimits | None = None
+    ) -> MemoryWorker:
+        return self._with_launcher(lambda launcher: MemoryWorker(launcher, limits, backend, collections))
 
     def _with_launcher(self, order: Callable[[Launcher], MemoryWorker]) -> MemoryWorker:
         for _ in range(2):

@@ -22,6 +22,7 @@ from prismem_core.errors import ProgramError
 from prismem_core.program.interface import OUT_CHAR_BUDGET
 from prismem_core.program.sandbox import confinement, frames
 from prismem_core.program.sandbox.blocking_channel import BlockingChannel
+from prismem_core.program.sandbox.collection import Collection
 from prismem_core.program.sandbox.namespace import PROGRAM_FILE, load
 
 _MESSAGE_CHARS = 500
@@ -52,6 +53,21 @@ class Backend:
         answer = self._worker.request({"call": "embed", "texts": texts})
         rows, columns = answer["shape"]
         return self._worker.channel.receive_array(rows, columns)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "collection":
+            raise AttributeError('backend.collection needs interface="engine"; this run has interface="paper"')
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+
+class CollectionBackend(Backend):
+    """The `backend` of interface "engine"."""
+
+    __slots__ = ()
+
+    def collection(self) -> Collection:
+        """A new collection without texts."""
+        return Collection(self._worker.request)
 
 
 class _Discard(io.TextIOBase):
@@ -141,7 +157,8 @@ class Worker:
             return self._describe(order)
         if operation == "open":
             self._module = load(order["source"], restrict_names=order["restrict_names"])
-            self._memory = self._module.Memory(Backend(self))
+            kind = CollectionBackend if order["collections"] else Backend
+            self._memory = self._module.Memory(kind(self))
             return {"done": None}
         if operation == "index":
             return self._index(order["units"], order["raw_text"])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import re
 
+from prismem_core.program.interface import BACKEND_CALLS, Interface
 from prismem_core.program.syntax import Definition, arguments, own_bindings
 from prismem_core.program.validation import modules
 from prismem_core.program.validation.origins import BACKEND, Origins
@@ -17,7 +18,6 @@ from prismem_core.program.validation.texts import HOLE, field_attributes, fold
 _NAMES = frozenset("open eval exec compile globals locals vars input breakpoint exit quit".split())  # noqa: SIM905
 _PRINTERS = frozenset({"help", "copyright", "credits", "license"})
 _LOOKUPS = frozenset({"getattr", "setattr", "delattr", "hasattr"})
-_BACKEND = frozenset({"ask", "embed"})
 _FRAMES = re.compile(
     r"(gi|cr|ag)_(frame|code|yieldfrom|await|running|suspended|origin)"
     r"|f_(back|globals|locals|builtins|code|trace|trace_lines|trace_opcodes|lasti|lineno|generator)"
@@ -36,9 +36,9 @@ _TEXTS = (ast.Constant, ast.BinOp, ast.JoinedStr, ast.Call, ast.Subscript)
 _BLANK = re.compile(r"^[ \t\f]*(?:#.*)?$")
 
 
-def access_faults(source: str, tree: ast.Module, origins: Origins) -> list[Finding]:
+def access_faults(source: str, tree: ast.Module, origins: Origins, interface: Interface = "paper") -> list[Finding]:
     """Everything in the source that reaches where a program must not, in source order; imports have passed."""
-    return _AccessCheck(source, tree, origins).run()
+    return _AccessCheck(source, tree, origins, interface).run()
 
 
 def _is_dunder(name: str) -> bool:
@@ -46,7 +46,8 @@ def _is_dunder(name: str) -> bool:
 
 
 class _AccessCheck:
-    def __init__(self, source: str, tree: ast.Module, origins: Origins) -> None:
+    def __init__(self, source: str, tree: ast.Module, origins: Origins, interface: Interface) -> None:
+        self.backend = BACKEND_CALLS[interface]
         self.source = source
         self.tree = tree
         self.origins = origins
@@ -153,8 +154,8 @@ class _AccessCheck:
                 fault = modules.fault(place, name)
                 if fault:
                     self._no(node, fault)
-            elif kind == BACKEND and name not in _BACKEND:
-                self._no(node, f"the backend has ask and embed only, not {name}")
+            elif kind == BACKEND and name not in self.backend:
+                self._no(node, _not_of_backend(name, self.backend))
             elif kind == "class" and not reads:
                 self._no(node, f"attributes of the class {place} must not be changed; keep state on the instance")
         if not found and not _is_dunder(name):
@@ -215,6 +216,12 @@ class _AccessCheck:
             if attribute.startswith("__") or _FRAMES.fullmatch(attribute):
                 shown = attribute.replace(HOLE, "...")
                 self._no(node, f"a format field of this string reads the attribute {shown}")
+
+
+def _not_of_backend(name: str, offered: tuple[str, ...]) -> str:
+    if name in BACKEND_CALLS["engine"]:
+        return f'backend.{name} needs interface="engine"; with interface="paper" the backend has ask and embed only'
+    return f"the backend has {', '.join(offered[:-1])} and {offered[-1]} only, not {name}"
 
 
 def string_constants(tree: ast.Module) -> dict[str, str]:

@@ -8,8 +8,15 @@ from functools import partial
 from typing import NoReturn, TypeVar
 
 from prismem_core.errors import CandidateError, LimitError, ProgramError
-from prismem_core.program.interface import ProgramInterface
-from prismem_core.program.sandbox import CallReport, InvalidResult, Limits, MemoryWorker, Sandbox
+from prismem_core.program.interface import Interface, ProgramInterface
+from prismem_core.program.sandbox import (
+    CallReport,
+    CollectionLimits,
+    InvalidResult,
+    Limits,
+    MemoryWorker,
+    Sandbox,
+)
 from prismem_core.program.validation.synthetic import OutOfTime, StubBackend, raw_text, synthetic_object
 
 Result = TypeVar("Result")
@@ -38,6 +45,8 @@ class ValidationLimits:
     index_embed_calls: int = 4
     retrieve_ask_calls: int = 4
     retrieve_embed_calls: int = 16
+    index_collection_calls: int = 8
+    retrieve_collection_calls: int = 16
 
     def worker(self) -> Limits:
         """Limits of the worker that runs the steps."""
@@ -54,19 +63,37 @@ class ValidationLimits:
         )
 
 
-def check_dynamic(source: str, interface: ProgramInterface, sandbox: Sandbox, limits: ValidationLimits) -> None:
-    """Smoke run, then probe; raises ProgramError with the code of the first failing check."""
-    # Another dimension than the probe's, so that a program that counts on one is found out.
-    smoke = StubBackend(_SMOKE_DIMENSION, limits.timeout_seconds)
-    _smoke(source, interface, sandbox, limits, smoke)
-    probe = StubBackend(limits.dimension, limits.timeout_seconds)
-    _probe(source, interface, sandbox, limits, probe)
-
-
-def _smoke(
-    source: str, interface: ProgramInterface, sandbox: Sandbox, limits: ValidationLimits, backend: StubBackend
+def check_dynamic(
+    source: str, shown: ProgramInterface, sandbox: Sandbox, limits: ValidationLimits, interface: Interface = "paper"
 ) -> None:
-    with _opened(source, sandbox, limits, backend) as worker:
+    """Smoke run, then probe; raises ProgramError with the code of the first failing check."""
+    trial = _Trial(source, shown, sandbox, limits, CollectionLimits() if interface == "engine" else None)
+    # Another dimension than the probe's, so that a program that counts on one is found out.
+    _smoke(trial, StubBackend(_SMOKE_DIMENSION, limits.timeout_seconds))
+    _probe(trial, StubBackend(limits.dimension, limits.timeout_seconds))
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """A program with all that its two runs share."""
+
+    source: str
+    interface: ProgramInterface
+    sandbox: Sandbox
+    limits: ValidationLimits
+    collections: CollectionLimits | None
+
+    def open(self, backend: StubBackend) -> MemoryWorker:
+        """A worker that has loaded the program."""
+        limits = self.limits.worker()
+        return _run(
+            "Memory(backend)", backend, partial(self.sandbox.open, self.source, backend, limits, self.collections)
+        )
+
+
+def _smoke(trial: _Trial, backend: StubBackend) -> None:
+    interface = trial.interface
+    with trial.open(backend) as worker:
         units = [synthetic_object(interface.unit, number) for number in range(2)]
         _run("index() of two units", backend, partial(worker.index, units, raw_text(0, range(2))))
         _run("index() of an empty list", backend, partial(worker.index, [], raw_text(1, range(2, 4))))
@@ -91,25 +118,30 @@ def _smoke(
             )
 
 
-def _probe(
-    source: str, interface: ProgramInterface, sandbox: Sandbox, limits: ValidationLimits, backend: StubBackend
-) -> None:
+def _probe(trial: _Trial, backend: StubBackend) -> None:
+    interface, limits = trial.interface, trial.limits
     cpu_seconds = 0.0
     size = limits.units_per_session
-    with _opened(source, sandbox, limits, backend) as worker:
+    with trial.open(backend) as worker:
         for session in range(limits.sessions):
             numbers = range(session * size, (session + 1) * size)
             units = [synthetic_object(interface.unit, number) for number in numbers]
             text = raw_text(session, numbers)
             what = f"index() of session {session + 1} of {limits.sessions}"
             report = _run(what, backend, partial(worker.index, units, text))
-            _count(what, report, limits.index_ask_calls, limits.index_embed_calls)
+            _count(what, report, limits.index_ask_calls, limits.index_embed_calls, limits.index_collection_calls)
             cpu_seconds += report.cpu_seconds
         for number in (1, 2):
             query = synthetic_object(interface.query, size * number + 7)
             what = f"retrieve() number {number} over {limits.sessions * size} units"
             _, report = _run(what, backend, partial(worker.retrieve, query, in_place=True))
-            _count(what, report, limits.retrieve_ask_calls, limits.retrieve_embed_calls)
+            _count(
+                what,
+                report,
+                limits.retrieve_ask_calls,
+                limits.retrieve_embed_calls,
+                limits.retrieve_collection_calls,
+            )
             cpu_seconds += report.cpu_seconds
     if cpu_seconds > limits.cpu_seconds:
         raise ProgramError(
@@ -117,10 +149,6 @@ def _probe(
             f"the program used {cpu_seconds:.1f} s of processor time for {limits.sessions} sessions of {size} units "
             f"and two retrievals; at most {limits.cpu_seconds:g} s are allowed",
         )
-
-
-def _opened(source: str, sandbox: Sandbox, limits: ValidationLimits, backend: StubBackend) -> MemoryWorker:
-    return _run("Memory(backend)", backend, partial(sandbox.open, source, backend, limits.worker()))
 
 
 def _run(what: str, backend: StubBackend, call: Callable[[], Result]) -> Result:
@@ -144,7 +172,13 @@ def _limit(what: str, error: LimitError) -> NoReturn:
     raise ProgramError(codes.get(error.kind, "smoke_error"), f"{what}: {error}", error.line) from None
 
 
-def _count(what: str, report: CallReport, asks: int, embeds: int) -> None:
+def _count(what: str, report: CallReport, asks: int, embeds: int, collections: int) -> None:
+    if report.collection_calls > collections:
+        raise ProgramError(
+            "backend_calls",
+            f"{what} made {report.collection_calls} calls of collections; at most {collections} are allowed: add or "
+            "look for many texts in one call",
+        )
     if report.ask_calls > asks or report.embed_calls > embeds:
         raise ProgramError(
             "backend_calls",

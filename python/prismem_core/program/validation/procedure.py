@@ -12,6 +12,7 @@ Steps and their codes, in order; the first that fails is the result:
 from __future__ import annotations
 
 from prismem_core.errors import ProgramError
+from prismem_core.program.interface import Interface
 from prismem_core.program.sandbox import Sandbox
 from prismem_core.program.validation.dynamic import ValidationLimits, check_dynamic
 from prismem_core.program.validation.report import ValidationReport
@@ -19,27 +20,32 @@ from prismem_core.program.validation.static import check_static
 
 
 def validate(
-    source: str, parent: str | None = None, *, sandbox: Sandbox | None = None, limits: ValidationLimits | None = None
+    source: str,
+    parent: str | None = None,
+    *,
+    sandbox: Sandbox | None = None,
+    limits: ValidationLimits | None = None,
+    interface: Interface = "paper",
 ) -> ValidationReport:
     """`ok`, or the code of the first failing check, with the program's own line where one is known.
 
     `parent` is the source the program was made from: a program that differs from it in comments and layout alone is
-    `no_change`. The program runs in workers of `sandbox` (a new one if None) with a stand-in backend; no model is
-    called. Raises SandboxError if no worker can be made.
+    `no_change`. `interface` says what the backend offers. The program runs in workers of `sandbox` (a new one if None)
+    with a stand-in backend; no model is called. Raises SandboxError if no worker can be made.
     """
-    result = check_static(source, parent)
+    result = check_static(source, parent, interface)
     if result.code != "ok":
         return ValidationReport(result.code, result.message, result.line, result.warnings)
     try:
         if sandbox is None:
             with Sandbox() as own:
-                _check(source, own, limits)
+                _check(source, own, limits, interface)
         else:
-            _check(source, sandbox, limits)
+            _check(source, sandbox, limits, interface)
     except ProgramError as error:
         return ValidationReport(error.code, str(error), error.line, result.warnings)
     return ValidationReport("ok", "", None, result.warnings)
 
 
-def _check(source: str, sandbox: Sandbox, limits: ValidationLimits | None) -> None:
-    check_dynamic(source, sandbox.describe(source), sandbox, limits or ValidationLimits())
+def _check(source: str, sandbox: Sandbox, limits: ValidationLimits | None, interface: Interface) -> None:
+    check_dynamic(source, sandbox.describe(source), sandbox, limits or ValidationLimits(), interface)

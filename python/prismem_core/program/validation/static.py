@@ -9,6 +9,7 @@ import ast
 from dataclasses import dataclass
 
 from prismem_core.errors import ProgramError
+from prismem_core.program.interface import Interface
 from prismem_core.program.syntax import parse_module, shape
 from prismem_core.program.validation.access import access_faults, string_constants
 from prismem_core.program.validation.advice import advice
@@ -32,12 +33,12 @@ class StaticResult:
     warnings: tuple[Finding, ...] = ()
 
 
-def gate(source: str) -> GateReport:
+def gate(source: str, interface: Interface = "paper") -> GateReport:
     """Whether a program is refused, accepted with warnings or accepted, by its text alone.
 
     Never refuses what `validate` calls `ok`. Raises nothing, whatever the text.
     """
-    result = check_static(source)
+    result = check_static(source, interface=interface)
     if result.code == "ok" and result.tree is not None and result.origins is not None:
         fault = definition_fault(result.tree, result.origins)
         if fault is not None:
@@ -47,28 +48,28 @@ def gate(source: str) -> GateReport:
     return GateReport("reject", result.code, result.message, result.line, ())
 
 
-def check_static(source: str, parent: str | None = None) -> StaticResult:
+def check_static(source: str, parent: str | None = None, interface: Interface = "paper") -> StaticResult:
     """Steps 1-5 of validation."""
     if not source.strip():
         return StaticResult(
             "empty_source", "the source is empty; a program defines two schemas, Memory and three instructions"
         )
     try:
-        return _check(source, parent)
+        return _check(source, parent, interface)
     except ProgramError as error:
         return StaticResult(error.code, str(error), error.line)
     except RecursionError:
         return StaticResult("syntax_error", "the source is nested too deeply; split long expressions")
 
 
-def _check(source: str, parent: str | None) -> StaticResult:
+def _check(source: str, parent: str | None, interface: Interface) -> StaticResult:
     tree = parse_module(source)
     if parent is not None and _same(tree, parent):
         return StaticResult("no_change", "the program is its parent but for comments and layout; change what it does")
     if faults := import_faults(tree):
         return _refusal("forbidden_import", faults)
     origins = Origins(tree)
-    if faults := access_faults(source, tree, origins):
+    if faults := access_faults(source, tree, origins, interface):
         return _refusal("forbidden_access", faults)
     return StaticResult("ok", tree=tree, origins=origins, warnings=advice(tree, origins, string_constants(tree)))
 

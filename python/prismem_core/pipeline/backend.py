@@ -1,0 +1,88 @@
+"""The engine's side of a program's backend, one for each call of a stage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prismem_core.pipeline.flights import Held
+from prismem_core.pipeline.structured import CompletesWithSalt
+from prismem_core.pipeline.trace import StageUsage
+from prismem_core.program.collections.query import CollectionQuery, Hits
+from prismem_core.program.collections.ranking import DENSE
+from prismem_core.prompts.catalog import render
+from prismem_core.roles.protocols import ChatRequest, Embedder
+
+
+class EngineBackend:
+    """The engine's side of a program's backend: calls meet the cached roles and are counted."""
+
+    def __init__(self, chat: CompletesWithSalt, embedder: Embedder, stage: str, max_tokens: int, salt: str) -> None:
+        self.usage = StageUsage()
+        self.dimension = embedder.dimension
+        self._chat = chat
+        self._embedder = embedder
+        self._stage = stage
+        self._max_tokens = max_tokens
+        self._salt = salt
+
+    def ask(self, prompt: str, system_prompt: str | None, json_object: bool) -> str:
+        """One free call of the task model."""
+        inputs = {"prompt": prompt, "system_prompt": system_prompt, "json_object": json_object}
+        system, text = render("ask", **inputs)
+        schema = {"type": "object"} if json_object else None
+        (reply,) = self._chat.complete(
+            [ChatRequest("ask", system, text, inputs, schema, self._max_tokens)], salt=self._salt
+        )
+        self.usage.add(self._stage, 1, reply.input_tokens, reply.output_tokens)
+        return reply.text
+
+    def embed(self, texts: list[str]) -> NDArray[np.float32]:
+        """Rows (n, d) float32 of length 1."""
+        self._count_embedded(texts)
+        return self._embedder.embed(texts)
+
+    def _count_embedded(self, texts: Sequence[str]) -> None:
+        self.usage.embed(len(texts), sum(-(-len(text) // 4) for text in texts))
+
+
+class HoldingBackend(EngineBackend):
+    """The backend of interface "engine": collections too, and a program that waits gives its place to another."""
+
+    def __init__(
+        self,
+        chat: CompletesWithSalt,
+        embedder: Embedder,
+        stage: str,
+        max_tokens: int,
+        salt: str,
+        held: Held,
+    ) -> None:
+        super().__init__(chat, embedder, stage, max_tokens, salt)
+        self._held = held
+
+    def ask(self, prompt: str, system_prompt: str | None, json_object: bool) -> str:
+        """One free call of the task model."""
+        with self._held.flights.away():
+            return super().ask(prompt, system_prompt, json_object)
+
+    def embed(self, texts: list[str]) -> NDArray[np.float32]:
+        """Rows (n, d) float32 of length 1."""
+        with self._held.flights.away():
+            return super().embed(texts)
+
+    def add_texts(self, handle: str, texts: list[str]) -> str:
+        """The handle of the collection `handle` with `texts` behind its own."""
+        self.usage.collection(len(texts))
+        self._count_embedded(texts)
+        with self._held.flights.away():
+            return self._held.store.add(self._held.scope, handle, texts)
+
+    def find(self, query: CollectionQuery) -> list[Hits]:
+        """Hits of each text, from a launch that may serve other queries as well."""
+        self.usage.collection()
+        if query.method in DENSE:
+            self._count_embedded(query.texts)
+        return self._held.broker.find(query)
