@@ -17,6 +17,7 @@ from prismem_core.evolution.designer import (
     Revision,
 )
 from prismem_core.evolution.laboratory import CandidateFailure, SetEvaluation, ValidationOutcome
+from prismem_core.program.interface import Interface
 from prismem_core.program.patch import make_patch
 from prismem_core.runs.events import Event
 from prismem_core.tasks.capability import Capability
@@ -41,6 +42,8 @@ def source_of(name: Any) -> str:
 
 class ScriptedLaboratory:
     """Scores come from `scores[source][task]`; a source in `breaks` fails on sets of that purpose."""
+
+    interface: Interface = "paper"
 
     def __init__(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 
@@ -53,13 +54,14 @@ class World:
             ("one", "When did Bob run a race?"),
         ]
 
-    def pipeline(self, reuse: str = "content", workers: int = 2) -> Pipeline:
+    def pipeline(self, reuse: str = "content", workers: int = 2, **settings: Any) -> Pipeline:
         return Pipeline(
             CachedChat(self.chat, self.cache, self.ledger, workers=workers),
             CachedEmbedder(HashingEmbedder(), self.cache, self.ledger),
             self.cache,
             self.sandbox,
-            PipelineSettings(reuse=reuse, workers=workers),  # type: ignore[arg-type]
+            PipelineSettings(reuse=reuse, workers=workers, **settings),  # type: ignore[arg-type]
+            ledger=self.ledger,
         )
 
     def calls(self) -> dict[str, int]:

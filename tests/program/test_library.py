@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 
 from prismem_core.errors import ArgumentError
 from prismem_core.program import library
+from prismem_core.program.collections.query import CollectionQuery, Hits
+from prismem_core.program.collections.store import CollectionStore, Scope
 from prismem_core.program.components import code_digest
 from prismem_core.program.interface import OUT_CHAR_BUDGET
-from prismem_core.program.sandbox import Sandbox
+from prismem_core.program.sandbox import CollectionBackend, CollectionLimits, MemoryWorker, Sandbox
 from prismem_core.program.validation import gate, validate
 from prismem_core.program.validation.synthetic import StubBackend
 
@@ -27,9 +29,10 @@ def sandbox() -> Iterator[Sandbox]:
 
 @pytest.mark.parametrize("name", library.names())
 def test_every_program_passes_both_checks(name: str, sandbox: Sandbox) -> None:
-    report = gate(library.source(name))
+    offered = library.interface(name)
+    report = gate(library.source(name), offered)
     assert (report.outcome, report.warnings) == ("pass", ())
-    assert validate(library.source(name), sandbox=sandbox).code == "ok"
+    assert validate(library.source(name), sandbox=sandbox, interface=offered).code == "ok"
 
 
 def test_the_seed_is_that_of_the_specification(golden: Callable[[str], Any]) -> None:
@@ -45,6 +48,11 @@ def test_names() -> None:
         library.source("../seed")
 
 
+def opened(sandbox: Sandbox, name: str, backend: CollectionBackend) -> MemoryWorker:
+    collections = CollectionLimits() if library.interface(name) == "engine" else None
+    return sandbox.open(library.source(name), backend, None, collections)
+
+
 def turns(count: int) -> list[dict[str, str]]:
     return [{"memory_text": f"Anna: number {number} " + "word " * (number % 40)} for number in range(count)]
 
@@ -52,7 +60,7 @@ def turns(count: int) -> list[dict[str, str]]:
 @pytest.mark.parametrize("name", library.names())
 def test_whole_lines_fill_the_budget(name: str, sandbox: Sandbox) -> None:
     raw = "\n".join(unit["memory_text"].strip() for unit in turns(600))
-    with sandbox.open(library.source(name), StubBackend(32, 60.0)) as worker:
+    with opened(sandbox, name, StubBackend(32, 60.0)) as worker:
         worker.index(turns(600), raw)
         text, _ = worker.retrieve({"query_text": "Which number did Anna name?"})
     assert OUT_CHAR_BUDGET - 300 < len(text) <= OUT_CHAR_BUDGET
@@ -61,9 +69,9 @@ def test_whole_lines_fill_the_budget(name: str, sandbox: Sandbox) -> None:
     assert name in cut or {line.strip() for line in text.split("\n")} <= known
 
 
-@pytest.mark.parametrize("name", ["naive_rag", "naive_rag_dates", "bm25_rag", "bm25_rag_dates", "full_context"])
+@pytest.mark.parametrize("name", [name for name in library.names() if name != "seed"])
 def test_nothing_indexed_gives_nothing(name: str, sandbox: Sandbox) -> None:
-    with sandbox.open(library.source(name), StubBackend(32, 60.0)) as worker:
+    with opened(sandbox, name, StubBackend(32, 60.0)) as worker:
         worker.index([], "")
         assert worker.retrieve({"query_text": "Who?"})[0] == ""
 
@@ -74,16 +82,31 @@ class Topics:
     def ask(self, prompt: str, system_prompt: str | None, json_object: bool) -> str:
         raise AssertionError("no library program asks a model")
 
-    def embed(self, texts: list[str]) -> NDArray[np.float32]:
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         rows = np.array([[text.count(topic) for topic in ("cat", "sea", "bread")] for text in texts], dtype=np.float32)
         lengths = np.linalg.norm(rows, axis=1, keepdims=True)
         return rows / np.where(lengths == 0, 1, lengths)
 
 
-@pytest.mark.parametrize("name", ["naive_rag", "bm25_rag"])
+class HeldTopics(Topics):
+    """The same, with collections."""
+
+    identity, dimension = "topics", 3
+
+    def __init__(self) -> None:
+        self.store, self.scope = CollectionStore(self), Scope()
+
+    def add_texts(self, handle: str, texts: list[str]) -> str:
+        return self.store.add(self.scope, handle, texts)
+
+    def find(self, query: CollectionQuery) -> list[Hits]:
+        return self.store.find([query])[0][0]
+
+
+@pytest.mark.parametrize("name", ["naive_rag", "bm25_rag", "collection_rag"])
 def test_the_line_that_fits_comes_first(name: str, sandbox: Sandbox) -> None:
     units = [{"memory_text": text} for text in ("Bo: the sea is cold", "Bo: a cat\nsleeps", "Bo: bread is baked")]
-    with sandbox.open(library.source(name), Topics()) as worker:
+    with opened(sandbox, name, HeldTopics()) as worker:
         worker.index(units[:2], "")
         worker.index(units[2:], "")
         assert worker.retrieve({"query_text": "Where is the cat?"})[0].split("\n")[0] == "Bo: a cat sleeps"

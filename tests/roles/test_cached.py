@@ -188,6 +188,21 @@ def test_a_ledger_goes_on_where_another_process_stopped(tmp_path: Path) -> None:
     assert Ledger(path, read_only=True).totals()["chat", "plan"].calls == 3
 
 
+def test_launches_are_counted_apart_from_calls(tmp_path: Path) -> None:
+    path = tmp_path / "calls.jsonl"
+    ledger = Ledger(path)
+    ledger.record("embedder", "embed", "k1", 7, 0)
+    ledger.record_launches(1, {"embed": 1, "top_k": 1})
+    ledger.record_launches(5, {"top_k": 2})
+    ledger.close()
+    expected = {"calls": 6, "batches": 2, "merged": 5, "launches": {"embed": 1, "top_k": 3}}
+    for one in (ledger, Ledger(path, read_only=True)):
+        assert one.launches().to_dict() == expected
+        assert list(one.totals()) == [("embedder", "embed")]
+    ledger.launches().add(9, {"top_k": 9})
+    assert ledger.launches().to_dict() == expected, "what is given out is a copy"
+
+
 def test_a_ledger_on_a_full_disk_says_so_and_keeps_no_half_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

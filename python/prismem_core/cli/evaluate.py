@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from prismem_core.cli.options import Data, Sets, SettingsFile, SplitFile, Workers, parse_sets
+from prismem_core.cli.options import Data, InterfaceOption, Sets, SettingsFile, SplitFile, Workers, parse_sets
 
 
 def evaluate_command(
@@ -19,6 +19,7 @@ def evaluate_command(
     data: Data,
     split: SplitFile = None,
     part: Annotated[str, typer.Option("--part", help="train, valid, test or all.")] = "test",
+    interface: InterfaceOption = None,
     workers: Workers = None,
     cache: Annotated[Path | None, typer.Option("--cache", help="Execution cache to read and fill.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print all of it as one JSON object.")] = False,
@@ -43,8 +44,8 @@ def evaluate_command(
         raise SettingsError(
             f"{next(iter(unknown))!r} is no setting of an evaluation; see the table [job] in docs/settings.md"
         )
-    given = {} if workers is None else {"workers": workers}
-    job, _ = load_job_settings(settings, {**job_sets, **given}, {})
+    given = {"workers": workers, "interface": interface}
+    job, _ = load_job_settings(settings, {**job_sets, **{k: v for k, v in given.items() if v is not None}}, {})
     parts = None if split is None else read_split(split)
     console = make_console()
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from prismem_core.cli.options import Data, Sets, SettingsFile, SplitFile, Workers, parse_sets
+from prismem_core.cli.options import Data, InterfaceOption, Sets, SettingsFile, SplitFile, Workers, parse_sets
 from prismem_core.cli.progress import ProgressObserver
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ def evolve_command(
     ] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Seed of every random choice; 0 by default.")] = None,
     workers: Workers = None,
+    interface: InterfaceOption = None,
     reuse: Annotated[str | None, typer.Option("--reuse", help="content, paper or off.")] = None,
     cache: Annotated[
         Path | None, typer.Option("--cache", help="Execution cache to use in place of the run's own.")
@@ -50,7 +51,7 @@ def evolve_command(
     job_sets, evolution_sets = parse_sets(sets, set(JobSettings.model_fields))
     job_settings, evolution_settings = load_job_settings(
         settings,
-        {**job_sets, **_given(workers=workers, reuse=reuse)},
+        {**job_sets, **_given(workers=workers, reuse=reuse, interface=interface)},
         {**evolution_sets, **_given(seed=seed, strategy=strategy)},
     )
     job = EvolutionJob(

@@ -39,6 +39,10 @@ Sets = Annotated[
         "--set", help="One setting, KEY=VALUE, such as T2=6 or reuse=off; may be repeated.", metavar="KEY=VALUE"
     ),
 ]
+InterfaceOption = Annotated[
+    str | None,
+    typer.Option("--interface", help="paper (ask, embed) or engine (collections too: docs/collections.md)."),
+]
 Workers = Annotated[int | None, typer.Option("--workers", help="Threads; never changes a result.", min=1)]
 
 

@@ -44,6 +44,7 @@ def parent_brief(
         explored=tuple(_record(archive, r, a) for r, a in shown),
         tried=tried(archive, iteration),
         seed=evolution.settings.seed,
+        interface=evolution.laboratory.interface,
     )
 
 
@@ -124,4 +125,5 @@ def integration_brief(evolution: Evolution, iteration: int, base: str, pairs: di
         pairs=tuple(paired),
         tried=tried(archive, iteration),
         seed=evolution.settings.seed,
+        interface=evolution.laboratory.interface,
     )

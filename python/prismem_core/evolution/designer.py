@@ -14,6 +14,7 @@ import numpy as np
 
 from prismem_core.evaluation.cases import Case
 from prismem_core.evaluation.diagnostics_table import DiagnosticsTable, Lengths
+from prismem_core.program.interface import Interface
 from prismem_core.tasks.capability import Capability
 
 Stage = Literal["cold_start", "refinement", "integration"]
@@ -71,7 +72,8 @@ class ParentBrief:
     `accuracy` holds the parent's training means of the capabilities that have training tasks. `table` is None in stage
     II; `lengths` is always there. `explored` holds, in stage I, the children of the same parent and, in
     stage II, the retained versions of the target. `tried` holds every attempt of earlier iterations, for designers that
-    must not repeat themselves. `target` is None in stage I and where the strategy has no targets.
+    must not repeat themselves. `target` is None in stage I and where the strategy has no targets. `interface` is what
+    the backend offers; `prompts/memory_interface.md` says it in words.
     """
 
     stage: Stage
@@ -87,6 +89,7 @@ class ParentBrief:
     explored: tuple[RevisionRecord, ...]
     tried: tuple[RevisionRecord, ...]
     seed: int = 0
+    interface: Interface = "paper"
 
     def rng(self) -> np.random.Generator:
         """A fresh generator of this iteration, the same on every call and after a resume."""
@@ -135,6 +138,7 @@ class IntegrationBrief:
     pairs: tuple[PairedCase, ...]
     tried: tuple[RevisionRecord, ...]
     seed: int = 0
+    interface: Interface = "paper"
 
     def rng(self) -> np.random.Generator:
         """A fresh generator of this iteration, the same on every call and after a resume."""

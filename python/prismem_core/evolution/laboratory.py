@@ -8,6 +8,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from prismem_core.evaluation.cases import Case
 from prismem_core.evaluation.diagnostics_table import DiagnosticsTable, Lengths
+from prismem_core.program.interface import Interface
 from prismem_core.runs.events import Event
 from prismem_core.tasks.task import Task
 
@@ -45,10 +46,14 @@ class SetEvaluation:
 class Laboratory(Protocol):
     """Measures programs on the labelled tasks `train` and `valid` (task-list order).
 
+    `interface` is what the backend of its programs offers.
     A failing model, embedder or judge raises RoleError, which leaves `evolve` as it is: the run pauses. A failing
     program is a result (`SetEvaluation.failure`), or a CandidateError where that is easier. Repeating a call is cheap
     (the execution cache) and gives the same result.
     """
+
+    @property
+    def interface(self) -> Interface: ...
 
     @property
     def train(self) -> Sequence[Task]: ...

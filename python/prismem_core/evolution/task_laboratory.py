@@ -36,6 +36,7 @@ class TaskLaboratory:
         ledger: Ledger,
         diagnostic_embedder: Embedder,
     ) -> None:
+        self.interface = evaluator.pipeline.settings.interface
         self._evaluator = evaluator
         self._train = tuple(train)
         self._valid = tuple(valid)
@@ -56,7 +57,7 @@ class TaskLaboratory:
 
     def validate(self, source: str, parent: str | None) -> ValidationOutcome:
         """All checks of a candidate; no model call is made."""
-        report = validate(source, parent, sandbox=self._sandbox)
+        report = validate(source, parent, sandbox=self._sandbox, interface=self.interface)
         return ValidationOutcome(report.code == "ok", report.code, report.message)
 
     def evaluate(self, program_id: str, source: str, task_ids: Sequence[str], purpose: Purpose) -> SetEvaluation:

@@ -18,9 +18,9 @@ EMPTY = ""
 class CollectionQuery:
     """A search of the collection `handle`, which holds `size` texts, for each of `texts`.
 
-    `method` is `search`, `mmr`, `lexical` or `hybrid`. `allowed` (size,) leaves positions out before the selection.
-    `least` is the inclusive smallest score (`mmr`: relevance). `weight` is that of relevance (`mmr`) or of the dense
-    ranking (`hybrid`); `pool`, not below k, is the number of candidates of both.
+    `method` is `search` or `mmr`. `allowed` (size,) leaves positions out before the selection.
+    `least` is the inclusive smallest score (`mmr`: relevance). `weight` is that of relevance and `pool`, not below k,
+    the number of candidates (`mmr`).
     """
 
     method: str

@@ -17,7 +17,7 @@ from prismem_core.program.collections.query import CollectionQuery, Hits
 Matrix = NDArray[np.float32]
 Key = TypeVar("Key", bound=Hashable)
 
-DENSE = frozenset({"search", "mmr", "hybrid"})
+DENSE = frozenset({"search", "mmr"})
 """Methods that need the row of the text."""
 
 
@@ -67,7 +67,7 @@ class Search:
     @property
     def width(self) -> int:
         """How many hits of a single ranking are wanted."""
-        return self.query.pool if self.query.method in ("mmr", "hybrid") else self.query.k
+        return self.query.pool if self.query.method == "mmr" else self.query.k
 
 
 def rank(searches: Sequence[Search], matrix: Matrix, launched: Counter[str]) -> None:
@@ -77,7 +77,7 @@ def rank(searches: Sequence[Search], matrix: Matrix, launched: Counter[str]) -> 
         by_method.setdefault(search.query.method, []).append(search)
     near = [search for search in searches if search.query.method in DENSE]
     for search, found in zip(near, _nearest(near, matrix, launched), strict=True):
-        search.found = found.at_least(None if search.query.method == "hybrid" else search.query.least)
+        search.found = found.at_least(search.query.least)
     apart = by_method.get("mmr", [])
     for search, found in zip(apart, _diverse(apart, matrix, launched), strict=True):
         search.found = found

@@ -21,7 +21,7 @@ KEPT_BYTES = 256 << 20
 """Rows of collections that no memory uses any more, kept for the next program that makes the same ones."""
 
 Launches = Mapping[str, int]
-"""Launches by what was launched: `embed`, `top_k`, `mmr_select`, `lexical`."""
+"""Launches by what was launched: `embed`, `top_k`, `mmr_select`."""
 
 
 class Embeds(Protocol):

@@ -9,15 +9,22 @@ from functools import cache
 from importlib.resources import files
 
 from prismem_core.errors import ArgumentError
+from prismem_core.program.interface import Interface
 from prismem_core.program.patch import apply_patch
 
 _VARIANTS = {"naive_rag_dates": "naive_rag", "bm25_rag_dates": "bm25_rag"}
-_NAMES = ("seed", "naive_rag", "naive_rag_dates", "bm25_rag", "bm25_rag_dates", "full_context")
+_NAMES = ("seed", "naive_rag", "naive_rag_dates", "bm25_rag", "bm25_rag_dates", "full_context", "collection_rag")
+_INTERFACES: dict[str, Interface] = {"collection_rag": "engine"}
 
 
 def names() -> tuple[str, ...]:
     """Names of the programs, the seed first."""
     return _NAMES
+
+
+def interface(name: str) -> Interface:
+    """What the backend must offer the program `name`."""
+    return _INTERFACES.get(name.replace("-", "_"), "paper")
 
 
 @cache

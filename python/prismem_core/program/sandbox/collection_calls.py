@@ -15,7 +15,7 @@ from prismem_core.program.collections.query import EMPTY, CollectionQuery
 from prismem_core.program.sandbox.frames import FrameError, plain_text
 from prismem_core.program.sandbox.limits import CollectionBackend, CollectionLimits
 
-_WEIGHTED = ("mmr", "hybrid")
+_WEIGHTED = ("mmr",)
 _LEAST_POOL = 20
 _POOL_PER_HIT = 4
 
@@ -49,7 +49,7 @@ class Collections:
     def __init__(self, limits: CollectionLimits) -> None:
         self.limits = limits
         self._sizes = {EMPTY: 0}
-        self._texts = 0
+        self._texts = self._chars = 0
 
     def serve(self, call: CollectionCall, backend: CollectionBackend, *, building: bool) -> dict[str, Any]:
         """The frame that answers a call; LimitError where the program asks for more than a memory may hold."""
@@ -68,14 +68,15 @@ class Collections:
 
     def _add(self, call: CollectionCall, size: int, backend: CollectionBackend) -> str:
         self._texts += len(call.texts)
-        if self._texts > self.limits.texts:
-            raise LimitError("limit:calls", f"more than {self.limits.texts} texts in collections", call.line)
-        if self._texts * backend.dimension * 4 > self.limits.row_bytes:
-            raise LimitError(
-                "limit:memory",
-                f"embeddings of more than {self.limits.row_bytes >> 20} MiB in collections",
-                call.line,
-            )
+        self._chars += sum(map(len, call.texts))
+        for count, most, of in (
+            (self._texts, self.limits.texts, "texts"),
+            (self._chars, self.limits.chars, "characters"),
+            (self._texts * backend.dimension * 4, self.limits.row_bytes, "bytes of embeddings"),
+        ):
+            if count > most:
+                message = f"the program put more than {most} {of} into its collections"
+                raise LimitError("limit:memory", message, call.line)
         handle = backend.add_texts(call.handle, list(call.texts)) if call.texts else call.handle
         self._sizes[handle] = size + len(call.texts)
         return handle

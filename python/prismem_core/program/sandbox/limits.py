@@ -91,8 +91,8 @@ class Limits:
 class CollectionLimits:
     """What a program may do with collections; they are part of the keys of what it makes.
 
-    Texts that are added or looked for count as embedded texts too. `texts` and `row_bytes` bound all collections that a
-    memory made, `hits` those that one call asks for, `pool` the candidates of `mmr` and `hybrid`.
+    Texts that are added or looked for count as embedded texts too. `texts`, `chars` and `row_bytes` bound all
+    collections that a memory made, `hits` those that one call asks for, `pool` the candidates of `mmr`.
     """
 
     index_calls: int = 64
@@ -100,6 +100,7 @@ class CollectionLimits:
     index_queries: int = 1_000
     retrieve_queries: int = 64
     texts: int = 100_000
+    chars: int = 50_000_000
     row_bytes: int = 1 << 30
     hits: int = 200_000
     pool: int = 2_000

@@ -13,6 +13,7 @@ from prismem_core.program.interface import Interface
 from prismem_core.program.syntax import parse_module, shape
 from prismem_core.program.validation.access import access_faults, string_constants
 from prismem_core.program.validation.advice import advice
+from prismem_core.program.validation.collection_use import collection_faults
 from prismem_core.program.validation.definitions import definition_fault
 from prismem_core.program.validation.imports import import_faults
 from prismem_core.program.validation.origins import Origins
@@ -69,7 +70,10 @@ def _check(source: str, parent: str | None, interface: Interface) -> StaticResul
     if faults := import_faults(tree):
         return _refusal("forbidden_import", faults)
     origins = Origins(tree)
-    if faults := access_faults(source, tree, origins, interface):
+    faults = access_faults(source, tree, origins, interface)
+    if interface == "engine":
+        faults = sorted([*faults, *collection_faults(tree, origins)])
+    if faults:
         return _refusal("forbidden_access", faults)
     return StaticResult("ok", tree=tree, origins=origins, warnings=advice(tree, origins, string_constants(tree)))
 

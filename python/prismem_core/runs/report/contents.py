@@ -82,6 +82,7 @@ def contents(record: RunRecord, ledger: Ledger | None) -> Contents:
             if isinstance(e, IterationFinished)
         ],
         "calls": _calls(record, ledger),
+        "launches": None if ledger is None or not ledger.launches().calls else ledger.launches().to_dict(),
     }
     return Contents(data)
 

@@ -29,6 +29,7 @@ def markdown(report: Contents) -> str:
         f"- data: {data['data'].get('name', '?')} (SHA-256 {data['data'].get('digest', '?')})",
         f"- questions: {', '.join(f'{part} {count}' for part, count in data['job']['split'].items())}",
         f"- selection score: {data['job']['job']['score']}",
+        f"- interface: {data['job']['job'].get('interface', 'paper')}",
         *(f"- {role}: {identity}" for role, identity in data["roles"].items()),
         f"- prismem-core {data['version']}",
         "- isolation: generated programs ran in worker processes with resource limits, without kernel confinement "

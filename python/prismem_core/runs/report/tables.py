@@ -125,6 +125,20 @@ def call_table(report: Contents) -> Table:
     return Table('Calls and tokens against reuse="off"', columns, tuple(rows))
 
 
+def launch_table(report: Contents) -> Table | None:
+    """What answered the searches of collections; how many went together depends on timing, what they found does not."""
+    launches = report.data["launches"]
+    if launches is None:
+        return None
+    rows = [
+        ("searches of collections", f"{launches['calls']:,}"),
+        ("batches they went in", f"{launches['batches']:,}"),
+        ("searches that shared a batch", f"{launches['merged']:,}"),
+        *((f"launches of {kind}", f"{count:,}") for kind, count in launches["launches"].items()),
+    ]
+    return Table("Launches of the engine", ("what", "number"), tuple(rows))
+
+
 def _tokens(counts: Mapping[str, int]) -> int:
     return counts["input_tokens"] + counts["output_tokens"]
 
@@ -158,4 +172,6 @@ def lineage_table(report: Contents) -> Table:
 
 def all_tables(report: Contents) -> Sequence[Table]:
     """Every table of the report in reading order."""
-    return [*score_tables(report), call_table(report), lineage_table(report)]
+    launches = launch_table(report)
+    calls = [call_table(report), launches] if launches else [call_table(report)]
+    return [*score_tables(report), *calls, lineage_table(report)]
