@@ -11,6 +11,7 @@ from prismem_core.evaluation.diagnostics_table import DiagnosticsTable, Lengths
 from prismem_core.evaluation.evaluate import Evaluation, Evaluator
 from prismem_core.evaluation.score_table import summarise
 from prismem_core.evolution.laboratory import CandidateFailure, Purpose, SetEvaluation, ValidationOutcome
+from prismem_core.program.interface import Interface
 from prismem_core.program.program import Program
 from prismem_core.program.sandbox import Sandbox
 from prismem_core.program.validation import validate
@@ -35,8 +36,9 @@ class TaskLaboratory:
         sandbox: Sandbox,
         ledger: Ledger,
         diagnostic_embedder: Embedder,
+        interface: Interface = "paper",
     ) -> None:
-        self.interface = evaluator.pipeline.settings.interface
+        self._interface = interface
         self._evaluator = evaluator
         self._train = tuple(train)
         self._valid = tuple(valid)
@@ -44,6 +46,11 @@ class TaskLaboratory:
         self._ledger = ledger
         self._diagnoser = Diagnoser(evaluator.pipeline, evaluator.dataset.histories, diagnostic_embedder)
         self._kept: dict[tuple[str, tuple[str, ...]], Evaluation] = {}
+
+    @property
+    def interface(self) -> Interface:
+        """What the backend of the programs offers."""
+        return self._interface
 
     @property
     def train(self) -> Sequence[Task]:
@@ -57,7 +64,7 @@ class TaskLaboratory:
 
     def validate(self, source: str, parent: str | None) -> ValidationOutcome:
         """All checks of a candidate; no model call is made."""
-        report = validate(source, parent, sandbox=self._sandbox, interface=self.interface)
+        report = validate(source, parent, sandbox=self._sandbox, interface=self._interface)
         return ValidationOutcome(report.code == "ok", report.code, report.message)
 
     def evaluate(self, program_id: str, source: str, task_ids: Sequence[str], purpose: Purpose) -> SetEvaluation:

@@ -157,6 +157,7 @@ def _go_on(run: Run, job: EvolutionJob, dataset: Dataset, split: Split, observer
             bench.sandbox,
             bench.ledger,
             bench.roles.diagnostic_embedder,
+            job.job.interface,
         )
         if not run.finished:
             evolve(laboratory, CatalogDesigner(), job.start, job.evolution, run, observer)

@@ -16,7 +16,7 @@ from prismem_core.program.sandbox.frames import FrameError, plain_text
 from prismem_core.program.sandbox.limits import CollectionBackend, CollectionLimits
 
 _WEIGHTED = ("mmr",)
-_LEAST_POOL = 20
+_LEAST_POOL = 64
 _POOL_PER_HIT = 4
 
 
