@@ -19,6 +19,7 @@ QueryPlan plan_queries(std::int64_t num_queries, std::int64_t num_keys, std::int
   for (std::int64_t row = 0; row < num_queries; ++row) {
     plan.order[static_cast<std::size_t>(next[static_cast<std::size_t>(segment_of(row))]++)] = row;
   }
+  plan.work = plan_work(num_queries, num_keys, dim, segments);
   for (std::int64_t s = 0; s < num_segments; ++s) {
     const std::int64_t begin = segments.ranges != nullptr ? segments.ranges[2 * s] : 0;
     const std::int64_t end = segments.ranges != nullptr ? segments.ranges[2 * s + 1] : num_keys;
@@ -26,10 +27,19 @@ QueryPlan plan_queries(std::int64_t num_queries, std::int64_t num_keys, std::int
     for (std::int64_t first = starts[static_cast<std::size_t>(s)]; first < last; first += block) {
       const std::int64_t count = std::min(block, last - first);
       plan.blocks.push_back(QueryBlock{first, count, begin, end});
-      plan.work += static_cast<double>(count) * static_cast<double>(end - begin) * static_cast<double>(dim);
     }
   }
   return plan;
+}
+
+double plan_work(std::int64_t num_queries, std::int64_t num_keys, std::int64_t dim, const Segments& segments) {
+  if (segments.ranges == nullptr) return static_cast<double>(num_queries) * static_cast<double>(num_keys) * static_cast<double>(dim);
+  double pairs = 0.0;
+  for (std::int64_t row = 0; row < num_queries; ++row) {
+    const std::int64_t* range = segments.ranges + 2 * (segments.groups != nullptr ? segments.groups[row] : row);
+    pairs += static_cast<double>(range[1] - range[0]);
+  }
+  return pairs * static_cast<double>(dim);
 }
 
 std::int64_t block_size(std::int64_t num_queries, int threads) {
@@ -52,6 +62,32 @@ std::vector<ThreadScratch> make_scratch(int threads, std::int64_t dim) {
   scratch.reserve(static_cast<std::size_t>(threads));
   for (int i = 0; i < threads; ++i) scratch.emplace_back(dim);
   return scratch;
+}
+
+std::int64_t packed_queries_limit(std::int64_t dim) {
+  constexpr std::int64_t kFloats = std::int64_t{1} << 21;
+  return std::max(whole_units(kQueryBlock), kFloats / std::max<std::int64_t>(padded_dim(dim), 1) / kQueryUnit * kQueryUnit);
+}
+
+PackedPanels PackedQueries::pack(const OpTable& table, const Rows& queries, const std::int64_t* ids, std::int64_t count, bool normalize) {
+  rows_.resize(static_cast<std::size_t>(packed_rows(count) * padded_dim(queries.dim)) * sizeof(float));
+  if (normalize) norms_.resize(static_cast<std::size_t>(count));
+  table.pack_queries(queries, ids, count, rows_.as<float>(), normalize ? norms_.data() : nullptr);
+  return PackedPanels{rows_.as<float>(), normalize ? norms_.data() : nullptr, count};
+}
+
+ScanMemory::ScanMemory(std::int64_t queries, std::int64_t dim)
+    // A single query reads the keys where they lie.
+    : key_floats_(queries > 1 ? scan_keys(dim) * padded_dim(dim) : 0),
+      floats_(static_cast<std::size_t>(key_floats_ + padded_dim(dim)) * sizeof(float)) {}
+
+ScanScratch ScanMemory::view() { return ScanScratch{floats_.as<float>(), floats_.as<float>() + key_floats_}; }
+
+std::vector<ScanMemory> make_scan_memory(int threads, std::int64_t queries, std::int64_t dim) {
+  std::vector<ScanMemory> memory;
+  memory.reserve(static_cast<std::size_t>(threads));
+  for (int i = 0; i < threads; ++i) memory.emplace_back(queries, dim);
+  return memory;
 }
 
 void note_bad(Report& report, std::int64_t query, std::int64_t key) {

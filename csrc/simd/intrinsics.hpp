@@ -16,6 +16,8 @@ template <class V>
 inline void keep_in_register(V& vector) {
 #if defined(PRISMEM_SIMDE)
   (void)vector;
+#elif defined(PRISMEM_TARGET_AVX512)
+  asm volatile("" : "+v"(vector));  // any of the 32 registers
 #else
   asm volatile("" : "+x"(vector));
 #endif

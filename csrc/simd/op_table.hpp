@@ -48,8 +48,39 @@ struct Heap {
   std::int64_t first_bad;
 };
 
+// Queries packed by OpTable::pack_queries, in a layout that only the same instruction set reads; norms are null without normalize.
+struct PackedPanels {
+  const float* rows;
+  const double* norms;
+  std::int64_t count;
+};
+
+// Rows that `count` packed queries take, of padded_dim floats each; no instruction set needs more.
+static constexpr std::int64_t packed_rows(std::int64_t count) { return (count + 1) / 2 * 2; }
+
+// Keys scored at a time: as many as fit into half of a second-level cache as floats, a multiple of 8.
+static constexpr std::int64_t scan_keys(std::int64_t dim) {
+  const std::int64_t most = dim > 0 ? (std::int64_t{1} << 16) / padded_dim(dim) / 8 * 8 : kKeyBlock;
+  return most < 8 ? 8 : (most > kKeyBlock ? kKeyBlock : most);
+}
+
+// Memory of one thread for a scan: room for scan_keys rows, and for one, of padded_dim floats; aligned to a cache line.
+struct ScanScratch {
+  float* keys;
+  float* row;
+};
+
+// Packed queries against keys key_begin .. key_end.
+struct ScanTask {
+  PackedPanels queries;
+  Rows keys;
+  std::int64_t key_begin;
+  std::int64_t key_end;
+};
+
 struct TopKFilter {
   Mask mask;
+  const std::int64_t* mask_rows;  // row of the mask that each query of the task has
   bool has_min_score;
   float min_score;
 };
@@ -120,8 +151,9 @@ struct OverlapTask {
 
 struct OpTable {
   const char* isa;
-  void (*similarity)(const ScoreTask&, float* out, std::int64_t out_stride, const Scratch&);
-  void (*top_k_scan)(const ScoreTask&, const TopKFilter&, std::int64_t segment_begin, Heap* heaps, const Scratch&);
+  void (*pack_queries)(const Rows& queries, const std::int64_t* ids, std::int64_t count, float* rows, double* norms);
+  void (*similarity)(const ScanTask&, float* out, std::int64_t out_stride, const ScanScratch&);
+  void (*top_k_scan)(const ScanTask&, const TopKFilter&, std::int64_t segment_begin, Heap* heaps, const ScanScratch&);
   void (*top_k_merge)(Heap& into, const Heap& from);
   void (*top_k_finish)(Heap&);
   void (*mmr_select)(const MmrTask&, MmrResult&, const MmrScratch&);

@@ -17,6 +17,8 @@ constexpr double kDoubleMax = 1.7976931348623157e+308;
 constexpr double kNormSafeLow = 1e-15;
 constexpr double kNormSafeHigh = 1e15;
 
+inline bool norm_is_safe(double norm) { return norm >= kNormSafeLow && norm <= kNormSafeHigh; }
+
 inline bool is_finite(float value) { return __builtin_fabsf(value) <= kFloatMax; }
 inline bool is_finite(double value) { return __builtin_fabs(value) <= kDoubleMax; }
 
@@ -83,7 +85,7 @@ template <class T>
 inline float cosine_score(float dot, double query_norm, double key_norm, const float* query, const T* key, std::int64_t dim) {
   if (!is_finite(query_norm) || !is_finite(key_norm)) return __builtin_nanf("");
   if (query_norm == 0.0 || key_norm == 0.0) return 0.0f;
-  const bool safe = query_norm >= kNormSafeLow && query_norm <= kNormSafeHigh && key_norm >= kNormSafeLow && key_norm <= kNormSafeHigh;
+  const bool safe = norm_is_safe(query_norm) && norm_is_safe(key_norm);
   const double exact_dot = safe ? static_cast<double>(dot) : dot_double(query, key, dim);
   const float cosine = static_cast<float>(exact_dot / query_norm / key_norm);
   return cosine > 1.0f ? 1.0f : (cosine < -1.0f ? -1.0f : cosine);

@@ -7,8 +7,9 @@
 namespace prismem {
 namespace PRISMEM_NAMESPACE {
 
-void similarity(const ScoreTask&, float*, std::int64_t, const Scratch&);
-void top_k_scan(const ScoreTask&, const TopKFilter&, std::int64_t, Heap*, const Scratch&);
+void pack_queries(const Rows&, const std::int64_t*, std::int64_t, float*, double*);
+void similarity(const ScanTask&, float*, std::int64_t, const ScanScratch&);
+void top_k_scan(const ScanTask&, const TopKFilter&, std::int64_t, Heap*, const ScanScratch&);
 void top_k_merge(Heap&, const Heap&);
 void top_k_finish(Heap&);
 void mmr_select(const MmrTask&, MmrResult&, const MmrScratch&);
@@ -25,8 +26,18 @@ void code_stream(const CodeSearchTask&, CodeSearchQuery*, std::int64_t, Heap*, c
 
 extern const OpTable op_table;
 const OpTable op_table = {
-    PRISMEM_TEXT(PRISMEM_NAMESPACE), similarity,      top_k_scan,       top_k_merge,      top_k_finish, mmr_select,
-    mmr_select_from,                 segment_max_similarity, segment_mean_f32, segment_mean_f64, token_overlap,
+    PRISMEM_TEXT(PRISMEM_NAMESPACE),
+    pack_queries,
+    similarity,
+    top_k_scan,
+    top_k_merge,
+    top_k_finish,
+    mmr_select,
+    mmr_select_from,
+    segment_max_similarity,
+    segment_mean_f32,
+    segment_mean_f64,
+    token_overlap,
     CodeTable{code_encode, code_add_rows, code_prepare, code_sample, code_stream},
 };
 

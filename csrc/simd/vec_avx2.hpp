@@ -75,6 +75,27 @@ inline void sum8_of4(const F8 (&a)[4], float* out) {
   _mm_storeu_ps(out, _mm_add_ps(_mm_shuffle_ps(two01, two23, 0x88), _mm_shuffle_ps(two01, two23, 0xdd)));
 }
 
+inline F8 mul8(F8 a, F8 b) { return F8{_mm256_mul_ps(a.v, b.v)}; }
+
+inline unsigned outside8(F8 a, F8 limit) {
+  const __m256 beyond = _mm256_cmp_ps(a.v, limit.v, _CMP_NLE_UQ);
+  const __m256 minus_infinity = _mm256_cmp_ps(a.v, _mm256_set1_ps(-3.402823466e+38f), _CMP_LT_OQ);
+  return static_cast<unsigned>(_mm256_movemask_ps(_mm256_or_ps(beyond, minus_infinity)));
+}
+
+inline F8 cosine8(F8 dots, double query_norm, const double* key_norms) {
+  const __m256d norm = _mm256_set1_pd(query_norm);
+  const __m256d low = _mm256_div_pd(_mm256_cvtps_pd(_mm256_castps256_ps128(dots.v)), norm);
+  const __m256d high = _mm256_div_pd(_mm256_cvtps_pd(_mm256_extractf128_ps(dots.v, 1)), norm);
+  const __m128 first = _mm256_cvtpd_ps(_mm256_div_pd(low, _mm256_loadu_pd(key_norms)));
+  const __m128 second = _mm256_cvtpd_ps(_mm256_div_pd(high, _mm256_loadu_pd(key_norms + 4)));
+  const __m256 cosines = _mm256_insertf128_ps(_mm256_castps128_ps256(first), second, 1);
+  // In this order of the operands a NaN stays NaN.
+  return F8{_mm256_max_ps(_mm256_set1_ps(-1.0f), _mm256_min_ps(_mm256_set1_ps(1.0f), cosines))};
+}
+
+inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+
 #if defined(PRISMEM_TARGET_AVX512)
 inline D8 zero_d8() { return D8{_mm512_setzero_pd()}; }
 

@@ -87,6 +87,43 @@ inline void sum8_of4(const F8 (&a)[4], float* out) {
   for (int i = 0; i < 4; ++i) out[i] = sum8(a[i]);
 }
 
+inline F8 mul8(F8 a, F8 b) {
+  F8 r;
+  for (int i = 0; i < 8; ++i) r.lane[i] = a.lane[i] * b.lane[i];
+  return r;
+}
+
+inline unsigned outside8(F8 a, F8 limit) {
+  unsigned bits = 0;
+  for (int i = 0; i < 8; ++i) {
+    const bool inside = a.lane[i] <= limit.lane[i] && a.lane[i] >= -3.402823466e+38f;
+    bits |= (inside ? 0u : 1u) << i;
+  }
+  return bits;
+}
+
+inline F8 cosine8(F8 dots, double query_norm, const double* key_norms) {
+  F8 r;
+  for (int i = 0; i < 8; ++i) {
+    const float cosine = static_cast<float>(static_cast<double>(dots.lane[i]) / query_norm / key_norms[i]);
+    r.lane[i] = cosine > 1.0f ? 1.0f : (cosine < -1.0f ? -1.0f : cosine);
+  }
+  return r;
+}
+
+inline void prefetch(const void* p) { __builtin_prefetch(p); }
+
+using Wide = F8;
+constexpr int kWideQueries = 1;
+constexpr int kGroupKeys = 4;
+
+inline Wide zero_wide() { return zero8(); }
+inline Wide load_wide(const float* p) { return load8(p); }
+inline Wide repeat_wide(const float* p) { return load8(p); }
+inline Wide fma_wide(Wide a, Wide b, Wide c) { return fma8(a, b, c); }
+inline void keep(Wide&) {}
+inline void sum_group(const Wide (&sums)[kGroupKeys], float* out, std::int64_t) { sum8_of4(sums, out); }
+
 inline D8 zero_d8() { return D8{{0, 0, 0, 0, 0, 0, 0, 0}}; }
 
 inline D8 square_add(F8 a, D8 acc) {

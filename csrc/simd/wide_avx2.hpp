@@ -1,0 +1,21 @@
+// The wide vector of simd/vec.hpp on AVX2, where it is eight lanes of one query.
+#pragma once
+
+#include "simd/vec_avx2.hpp"
+
+namespace prismem {
+namespace PRISMEM_NAMESPACE {
+
+using Wide = F8;
+constexpr int kWideQueries = 1;
+constexpr int kGroupKeys = 4;
+
+inline Wide zero_wide() { return zero8(); }
+inline Wide load_wide(const float* p) { return load8(p); }
+inline Wide repeat_wide(const float* p) { return load8(p); }
+inline Wide fma_wide(Wide a, Wide b, Wide c) { return fma8(a, b, c); }
+inline void keep(Wide& a) { keep_in_register(a.v); }
+inline void sum_group(const Wide (&sums)[kGroupKeys], float* out, std::int64_t) { sum8_of4(sums, out); }
+
+}  // namespace PRISMEM_NAMESPACE
+}  // namespace prismem
