@@ -16,7 +16,6 @@ from ..data import Floats, scaled
 from ..exact import SelectionCheck
 
 MMR = "prismem"
-CODES = "prismem codes"
 LOOP = "numpy loop"
 PYVERSITY = "pyversity"
 LANGCHAIN = "langchain-core"
@@ -45,13 +44,6 @@ def _ours(found: Floats, asked: Floats, k: int) -> Run:
     segments = ops.Segments.from_lengths([count] * queries) if queries > 1 else None
     keys = found.reshape(queries * count, dim)
     return lambda: ops.mmr_select(asked, keys, k, relevance_weight=_WEIGHT, segments=segments, normalize=True).indices
-
-
-def _encoded(found: Floats, asked: Floats, k: int) -> Run:
-    if not hasattr(ops, "encode"):
-        raise PeerMissing("this build has no ops.encode")
-    keys = ops.encode(found[0], normalize=True)
-    return lambda: ops.mmr_select(asked, keys, k, relevance_weight=_WEIGHT, normalize=True).indices
 
 
 def _numpy_loop(found: Floats, asked: Floats, k: int) -> Run:
@@ -141,14 +133,11 @@ def _prepare(queries: int, count: int, k: int, dim: int, quick: bool) -> Contest
     def judge(_: Competitor, picks: Any) -> Finding:
         return check(picks)
 
-    ways = [Competitor(MMR, OURS, lambda: _ours(found, asked, k))]
-    if queries == 1 and count >= 1000:
-        ways.append(Competitor(CODES, OURS, lambda: _encoded(found, asked, k)))
     return Contest(
         f"candidates near their query, in clusters of about 12, {queries} x {count} x {dim}, seed 0; weight {_WEIGHT}",
         {"queries": queries, "candidates": count, "k": k, "dim": dim},
         [
-            *ways,
+            Competitor(MMR, OURS, lambda: _ours(found, asked, k)),
             Competitor(LOOP, "numpy", lambda: _numpy_loop(found, asked, k), work=work),
             Competitor("numpy gram matrix", "numpy", lambda: _numpy_gram(found, asked, k)),
             Competitor("torch batched", "torch", lambda: _torch(found, asked, k), work=work),

@@ -21,7 +21,6 @@ from ..contest import (
     Finding,
     Goal,
     Job,
-    PeerMissing,
     Run,
     Work,
     require,
@@ -68,8 +67,6 @@ def _ours(queries: Floats, keys: Any, k: int, *, threads: int | None = None, dty
 
 
 def _encoded(queries: Floats, keys: NDArray[Any], k: int, *, threads: int | None = None) -> Run:
-    if not hasattr(ops, "encode"):
-        raise PeerMissing("this build has no ops.encode")
     return _ours(queries, ops.encode(keys), k, threads=threads)
 
 

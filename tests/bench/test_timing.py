@@ -1,0 +1,84 @@
+"""Interleaving, and what is put back after a measurement."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+import pytest
+from prismem_core.bench import timing
+
+
+def test_calls_take_turns_and_short_ones_are_repeated() -> None:
+    calls: list[str] = []
+    ticks = iter(range(10_000))
+    clock = timing.Clock("ticks", lambda: float(next(ticks)))
+    found = timing.interleaved(
+        {"a": lambda: calls.append("a"), "b": lambda: time.sleep(0.03) or calls.append("b")},  # type: ignore[func-returns-value]
+        clock,
+        rounds=3,
+        least_seconds=0.02,
+    )
+    short = found["a"].repetitions
+    assert short > 10
+    assert found["b"].repetitions == 1
+    # Each has run once before; then A B A B A B.
+    assert calls == ["a", "b", *(["a"] * short + ["b"]) * 3]
+    assert found["a"].median == pytest.approx(1 / short)
+    assert found["b"].median == found["b"].best == 1.0
+    assert found["b"].rounds == 3
+
+
+def test_the_budget_ends_the_rounds_but_not_before_the_third() -> None:
+    clock = timing.clock_for(2)
+    found = timing.interleaved({"a": lambda: time.sleep(0.02)}, clock, rounds=50, budget_seconds=0.01)
+    assert found["a"].rounds == 3
+
+
+def test_a_summary_of_rounds() -> None:
+    found = timing.timing_of([4.0, 1.0, 3.0, 2.0, 100.0], 7)
+    assert (found.median, found.best, found.rounds, found.repetitions) == (3.0, 1.0, 5, 7)
+    assert found.spread == pytest.approx((4.0 - 2.0) / 2 / 3.0)
+    assert timing.timing_of([2.0], 1).spread == 0.0
+
+
+def test_one_thread_is_measured_in_cpu_time_and_two_by_the_wall() -> None:
+    assert timing.clock_for(1).now is time.process_time
+    assert timing.clock_for(2).now is time.perf_counter
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system pins no threads")
+def test_every_thread_is_pinned_and_gets_its_cores_back() -> None:
+    before = os.sched_getaffinity(0)
+    go, seen, done = threading.Event(), threading.Event(), threading.Event()
+    cores: list[set[int]] = []
+
+    def watch() -> None:
+        go.wait(10)
+        cores.append(os.sched_getaffinity(0))
+        seen.set()
+        done.wait(10)
+        cores.append(os.sched_getaffinity(0))
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    with timing.pinned(1):
+        assert len(os.sched_getaffinity(0)) == 1
+        go.set()
+        assert seen.wait(10)
+    done.set()
+    watcher.join()
+    assert os.sched_getaffinity(0) == before
+    assert len(cores[0]) == 1
+    assert cores[1] == before
+
+
+def test_the_environment_of_pools_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "5")
+    monkeypatch.delenv("PRISMEM_THREADS", raising=False)
+    with pytest.raises(RuntimeError), timing.library_threads(3):
+        assert os.environ["OMP_NUM_THREADS"] == os.environ["PRISMEM_THREADS"] == "3"
+        raise RuntimeError
+    assert os.environ["OMP_NUM_THREADS"] == "5"
+    assert "PRISMEM_THREADS" not in os.environ
