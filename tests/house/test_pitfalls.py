@@ -1,0 +1,33 @@
+"""Each requirement of pitfalls.toml is held by tests that exist, or waits for a GPU and says so."""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TESTS = Path(__file__).resolve().parents[1]
+PITFALLS: dict[str, list[dict[str, Any]]] = tomllib.loads(
+    (TESTS / "house" / "pitfalls.toml").read_text(encoding="utf-8")
+)
+LINES = [(chapter, entry) for chapter, entries in PITFALLS.items() for entry in entries]
+
+
+def test_every_line_of_the_three_chapters_is_there() -> None:
+    assert {chapter: len(entries) for chapter, entries in PITFALLS.items()} == {"search": 11, "mmr": 7, "arrays": 10}
+    assert all(set(entry) <= {"line", "tests", "gpu"} for _, entry in LINES)
+
+
+@pytest.mark.parametrize(
+    ("chapter", "entry"), LINES, ids=[f"{chapter}: {entry['line'][:40]}" for chapter, entry in LINES]
+)
+def test_its_tests_exist(chapter: str, entry: dict[str, Any]) -> None:
+    assert entry["tests"] or entry["gpu"], f"{chapter}: {entry['line']} has no test"
+    for test in entry["tests"]:
+        path, _, name = test.partition("::")
+        source = (TESTS / path).read_text(encoding="utf-8")
+        functions = {node.name for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)}
+        assert name in functions, f"{path} has no {name}"
