@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 RUN ?= runs/demo-$(shell date +%Y%m%d-%H%M%S)
 SOURCES := pyproject.toml CMakeLists.txt $(shell find csrc cmake -type f 2>/dev/null)
 
-.PHONY: demo test lint types check clean
+.PHONY: demo test lint types check bench check-native check-simde check-guards write-guards clean
 
 demo: $(VENV)/.offline
 	$(BIN)/prismem evolve --data sample --run $(RUN)
@@ -22,6 +22,39 @@ types: $(VENV)/.dev
 
 check: lint types test
 
+# Each op against its peers and the limits of this machine; JOBS="--jobs top_k/q1-300k-384" for one, JOBS=--quick for a glance.
+bench: $(VENV)/.bench
+	$(BIN)/prismem bench $(JOBS)
+
+NATIVE := PATH="$(abspath $(BIN)):$$PATH" cmake -S . -G Ninja -Wno-dev --log-level=WARNING -DCMAKE_BUILD_TYPE=Release
+NATIVE_TESTS := $(NATIVE) -DPRISMEM_NATIVE_TESTS=ON
+BUILD_NATIVE := PATH="$(abspath $(BIN)):$$PATH" cmake --build
+
+# The native tests under the address, undefined-behaviour and thread sanitizers.
+check-native: $(VENV)/.native
+	$(NATIVE_TESTS) -B build/native-address -DPRISMEM_SANITIZE=address,undefined
+	$(BUILD_NATIVE) build/native-address
+	build/native-address/tests/native/prismem_native_tests
+	$(NATIVE_TESTS) -B build/native-thread -DPRISMEM_SANITIZE=thread
+	$(BUILD_NATIVE) build/native-thread
+	build/native-thread/tests/native/prismem_native_tests
+
+# The AVX-512 kernels on a CPU that has AVX2 alone, through SIMDe: the native tests, then the tests of ops and indexes.
+check-simde: $(VENV)/.native
+	$(NATIVE_TESTS) -B build/native-simde -DPRISMEM_SIMDE_INCLUDE="$$($(BIN)/python tests/native/simde/include_folder.py)"
+	$(BUILD_NATIVE) build/native-simde
+	build/native-simde/tests/native/prismem_native_tests
+	$(NATIVE) -B build/simde -DPRISMEM_SIMDE_INCLUDE="$$($(BIN)/python tests/native/simde/include_folder.py)" \
+	  -DPython_EXECUTABLE="$(abspath $(BIN))/python" -Dpybind11_DIR="$$($(BIN)/python -m pybind11 --cmakedir)"
+	$(BUILD_NATIVE) build/simde --target _native
+	$(BIN)/python tests/native/with_module.py build/simde tests/ops tests/index
+
+# Instruction counts of small jobs against those on record (tests/native/counts.json); write-guards puts new ones on record.
+check-guards write-guards: $(VENV)/.native
+	$(NATIVE_TESTS) -B build/native
+	$(BUILD_NATIVE) build/native --target prismem_guard_jobs
+	$(BIN)/python tests/native/guards.py build/native/tests/native/prismem_guard_jobs $(if $(filter write-guards,$@),--write)
+
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; name one with: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv $(VENV)
@@ -36,6 +69,14 @@ $(VENV)/.offline: $(VENV)/.base
 
 $(VENV)/.dev: $(VENV)/.base
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $@
+
+$(VENV)/.bench: $(VENV)/.base
+	$(BIN)/python -m pip install --quiet --editable '.[bench]'
+	touch $@
+
+$(VENV)/.native: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet --editable '.[native]'
 	touch $@
 
 clean:

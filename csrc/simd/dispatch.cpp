@@ -38,8 +38,12 @@ bool runs_avx2() {
 
 #if defined(PRISMEM_HAVE_AVX512)
 bool runs_avx512() {
+#if defined(PRISMEM_SIMDE)
+  return runs_avx2();  // every instruction beyond these is emulated
+#else
   return runs_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
+#endif
 }
 #endif
 
