@@ -19,6 +19,10 @@ QUERIES = 1024
 """Every set brings so many queries, drawn like its keys; a job takes the first ones."""
 
 
+TEXTS = 1500
+"""Texts whose embeddings `sentences` mixes."""
+
+
 @dataclass(frozen=True)
 class RowSet:
     """Keys (n, d), queries (1024, d) and what they are."""
@@ -105,7 +109,7 @@ def _sentences(count: int, dim: int) -> RowSet:
 
 
 @functools.lru_cache(maxsize=1)
-def _embedded_texts(most: int = 1500) -> Floats:
+def _embedded_texts() -> Floats:
     """Embeddings of sentences of the packaged conversations; ImportError where the extra `offline` is missing."""
     from prismem_core.clients.offline.model_files import why_missing
     from prismem_core.tasks.datasets import load
@@ -117,4 +121,4 @@ def _embedded_texts(most: int = 1500) -> Floats:
 
     sessions = [session for history in load("sample").histories.values() for session in history.sessions]
     texts = sorted({turn.text for session in sessions for turn in session.turns})
-    return BgeSmallEmbedder().embed(texts[:: max(1, len(texts) // most)][:most])
+    return BgeSmallEmbedder().embed(texts[:: max(1, len(texts) // TEXTS)][:TEXTS])

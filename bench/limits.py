@@ -14,6 +14,7 @@ PREFIX = "limit: "
 
 _MEBI = 1 << 20
 DRAM_BYTES = 512 * _MEBI
+QUICK_DRAM_BYTES = 128 * _MEBI
 L3_BYTES = 8 * _MEBI
 L2_BYTES = 256 << 10
 

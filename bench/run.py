@@ -13,7 +13,7 @@ from prismem_core.errors import ArgumentError, PrismemError
 
 from . import machine
 from .contest import OURS, Competitor, Contest, Finding, Job, PeerMissing, Run, Work
-from .limits import Limits, Probes
+from .limits import DRAM_BYTES, QUICK_DRAM_BYTES, Limits, Probes
 from .ops import JOBS
 from .timing import Timing, clock_for, interleaved, library_threads, pinned
 from .verdict import judged
@@ -26,7 +26,7 @@ _TOLERANCE = 1.1
 
 @dataclass(frozen=True)
 class Settings:
-    """How to measure; `threads` None leaves each job its own number."""
+    """How to measure; `threads` is the least number of every job, None leaves each its own."""
 
     rounds: int = 9
     threads: int | None = None
@@ -71,7 +71,7 @@ class _Measurement:
 
     def __init__(self, job: Job, settings: Settings, tell: Callable[[str], None]) -> None:
         self._job, self._settings, self._tell = job, settings, tell
-        self._threads = settings.threads or job.threads
+        self._threads = max(settings.threads or 1, job.threads)
         self._clock = clock_for(self._threads)
         self._absent: list[dict[str, str]] = []
         self._faults: list[str] = []
@@ -87,7 +87,7 @@ class _Measurement:
             # Libraries that were loaded meanwhile have pools of their own.
             with library_threads(self._threads):
                 entries = [entry for entry in entries if self._right(contest, entry)]
-                probes = Probes(self._threads)
+                probes = Probes(self._threads, dram_bytes=QUICK_DRAM_BYTES if self._settings.quick else DRAM_BYTES)
                 self._tell(f"{job.name}: timing {len(entries)} competitors")
                 timings = interleaved(
                     {**{entry.competitor.name: entry.run for entry in entries}, **probes.calls()},

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from prismem_core.bench import report, run, verdict
+from prismem_core.bench import data, report, run, verdict
 from prismem_core.bench.contest import (
     BEST_EXACT,
     FP32_LIMIT,
@@ -194,9 +194,8 @@ def test_results_are_lines_and_the_newest_of_each_job_counts(tmp_path: Path) -> 
         report.newest(path)
 
 
-def test_data_is_the_same_each_time_and_of_length_one() -> None:
-    from prismem_core.bench import data
-
+def test_data_is_the_same_each_time_and_of_length_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data, "TEXTS", 20)
     for kind in ("mixture", "isotropic", "sentences"):
         made = data.rows(kind, 500, 384)
         assert made.keys.shape == (500, 384)

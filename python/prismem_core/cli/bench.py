@@ -26,7 +26,8 @@ def bench_command(
         ),
     ] = None,
     threads: Annotated[
-        int | None, typer.Option("--threads", help="Threads of every job, instead of its own number.", min=1)
+        int | None,
+        typer.Option("--threads", help="Threads of every job, instead of its own number where that is less.", min=1),
     ] = None,
     rounds: Annotated[int, typer.Option("--rounds", help="Rounds of A B C A B C.", min=3)] = 9,
 ) -> None:
