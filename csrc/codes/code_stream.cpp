@@ -80,7 +80,7 @@ class StreamRun {
 }  // namespace
 
 void code_prepare(const Rows& queries, std::int64_t id, const CodeView& view, float* row, std::int8_t* codes, CodedQuery& into) {
-  quantise_query(row, pack_with_norm(queries, id, row), view, codes, into);
+  quantise_query(row, pack_with_norm(queries, id, row), view, kQueryLevels, codes, into);
 }
 
 // Raises the threshold to what the best of every step-th block prove, and returns an estimate of the share of rows that will have

@@ -12,14 +12,6 @@
 
 namespace prismem {
 
-// Rows order[first .. first + count) see keys begin .. end.
-struct QueryBlock {
-  std::int64_t first;
-  std::int64_t count;
-  std::int64_t begin;
-  std::int64_t end;
-};
-
 struct QueryPlan {
   std::vector<std::int64_t> order;
   std::vector<QueryBlock> blocks;

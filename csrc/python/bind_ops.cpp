@@ -10,6 +10,7 @@
 #include <string>
 
 #include "codes/code_search.hpp"
+#include "codes/segment_search.hpp"
 #include "prismem/ops.hpp"
 #include "python/op_calls.hpp"
 
@@ -100,15 +101,19 @@ Outcome py_mmr_select_from(const Floats& relevance, const Floats& similarity, co
 }
 
 Outcome py_segment_max_similarity(const py::array& evidence, const py::array& items, const std::optional<Integers>& ranges,
-                                  const std::optional<Integers>& groups, bool normalize, Floats values, Integers indices, const std::string& isa,
-                                  int threads) {
+                                  const std::optional<Integers>& groups, bool normalize, Floats values, Integers indices,
+                                  const RowCodes* codes, const std::string& isa, int threads) {
   const Rows evidence_rows = rows_of(evidence, "evidence");
   const Rows item_rows = rows_of(items, "items");
   if (evidence_rows.dim != item_rows.dim) refuse("items", "as many dimensions as evidence");
   const Segments segments = segments_of(ranges, groups, evidence_rows.count, item_rows.count);
   float* value_cells = filled(values, "values", evidence_rows.count);
   std::int64_t* index_cells = filled(indices, "indices", evidence_rows.count);
+  if (codes != nullptr && (codes->count() != item_rows.count || codes->dim() != item_rows.dim)) refuse("codes", "the codes of these items");
   return run([&] {
+    if (codes != nullptr) {
+      return coded_segment_max_similarity(evidence_rows, item_rows, *codes, segments, normalize, value_cells, index_cells, RunOptions{isa, threads});
+    }
     return segment_max_similarity(evidence_rows, item_rows, segments, normalize, value_cells, index_cells, RunOptions{isa, threads});
   });
 }
@@ -189,7 +194,7 @@ void bind_ops(py::module_& module) {
              py::arg("isa") = "", py::arg("threads") = 0);
   module.def("segment_max_similarity", &py_segment_max_similarity, py::arg("evidence").noconvert(), py::arg("items").noconvert(),
              py::arg("ranges").noconvert(), py::arg("groups").noconvert(), py::arg("normalize"), py::arg("values").noconvert(),
-             py::arg("indices").noconvert(), py::kw_only(), py::arg("isa") = "", py::arg("threads") = 0);
+             py::arg("indices").noconvert(), py::kw_only(), py::arg("codes") = nullptr, py::arg("isa") = "", py::arg("threads") = 0);
   module.def("segment_mean", &py_segment_mean, py::arg("values").noconvert(), py::arg("offsets").noconvert(),
              py::arg("means").noconvert(), py::kw_only(), py::arg("isa") = "", py::arg("threads") = 0);
   module.def("token_overlap", &py_token_overlap, py::arg("queries").noconvert(), py::arg("query_offsets").noconvert(),

@@ -50,6 +50,24 @@ inline double dot_error(std::int64_t dim) {
   return roundings * kUnitRoundoff / (1.0 - roundings * kUnitRoundoff);
 }
 
+// The terms of a query of this length: `centre_dot` is its inner product with the centre up to `centre_slack`, `lost` the length of
+// what its codes miss.
+inline BoundTerms bound_terms(const CodeView& view, double centre_dot, double step, double length, double lost, double centre_slack) {
+  const double dot = dot_error(view.dim);
+  // Inner product: gamma |q| |x|, and |x| <= |centre| + norm + error. Cosine: gamma and the rounding of the quotient.
+  const double dot_each = view.normalize ? 0.0 : dot * length;
+  const double dot_once = view.normalize ? dot + 2.0 * kUnitRoundoff : dot * length * view.centre_norm;
+  const double base = centre_dot + centre_slack + dot_once + kSmallest;
+  // 16 roundings more than enough for the arithmetic of the bound itself.
+  const double own = 16.0 * kUnitRoundoff;
+  BoundTerms terms;
+  terms.step = static_cast<float>(step);
+  terms.base = round_up(base + own * __builtin_fabs(base));
+  terms.per_error = round_up((length + dot_each) * (1.0 + own));
+  terms.per_norm = round_up((lost + dot_each) * (1.0 + own) + own * (length + lost));
+  return terms;
+}
+
 // Codes of |code| <= levels for one query of `dim` floats followed by zeros up to padded_dim; `codes` has as many bytes, and as
 // many are written. `norm` is row_norm of the query; where it is not finite or too large (see is_coded), nothing is computed.
 inline BoundTerms quantise_floats(const float* query, double norm, const CodeView& view, std::int32_t levels, std::int8_t* codes, std::int32_t* sum) {
@@ -85,29 +103,17 @@ inline BoundTerms quantise_floats(const float* query, double norm, const CodeVie
 
   const double length = norm * unit * (1.0 + kDoubleSlack);
   const double lost = static_cast<double>(step) * __builtin_sqrt(sum_of_eight(error)) * (1.0 + kDoubleSlack) + kDoubleSlack * length;
-  const double dot = dot_error(view.dim);
-  // Inner product: gamma |q| |x|, and |x| <= |centre| + norm + error. Cosine: gamma and the rounding of the quotient.
-  const double dot_each = view.normalize ? 0.0 : dot * length;
-  const double dot_once = view.normalize ? dot + 2.0 * kUnitRoundoff : dot * length * view.centre_norm;
-  const double base = sum_of_eight(centre) * unit + kDoubleSlack * length * view.centre_norm + dot_once + kSmallest;
-  // 16 roundings more than enough for the arithmetic of the bound itself.
-  const double own = 16.0 * kUnitRoundoff;
-  BoundTerms terms;
-  terms.step = step;
-  terms.base = round_up(base + own * __builtin_fabs(base));
-  terms.per_error = round_up((length + dot_each) * (1.0 + own));
-  terms.per_norm = round_up((lost + dot_each) * (1.0 + own) + own * (length + lost));
-  return terms;
+  return bound_terms(view, sum_of_eight(centre) * unit, step, length, lost, kDoubleSlack * length * view.centre_norm);
 }
 
 // Whether bounds hold for a query (or row) of this length.
 inline bool is_coded(double norm, bool normalize) { return normalize ? is_finite(norm) : norm <= kMaxCodeNorm; }
 
-// The 8-bit codes of a packed query; `codes` is scratch of padded_dim bytes, the rest is described at CodedQuery.
-inline void quantise_query(const float* query, double norm, const CodeView& view, std::int8_t* codes, CodedQuery& into) {
+// Codes of |code| <= levels for a packed query; `codes` is scratch of padded_dim bytes, the rest is described at CodedQuery.
+inline void quantise_query(const float* query, double norm, const CodeView& view, std::int32_t levels, std::int8_t* codes, CodedQuery& into) {
   into.norm = norm;
   if (!is_coded(norm, view.normalize)) return;
-  into.terms = quantise_floats(query, norm, view, 127, codes, &into.sum);
+  into.terms = quantise_floats(query, norm, view, levels, codes, &into.sum);
   const std::int64_t groups = code_groups(view.dim);
   const std::int64_t bytes = low_row_bytes(view.dim);
   for (std::int64_t g = 0; g < groups; ++g) {

@@ -29,12 +29,38 @@ inline void store16(std::int32_t* p, I16 a) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), a.first);
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 8), a.second);
 }
+inline F16 load16(const float* p) { return F16{_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
 inline I16 load16(const std::int32_t* p) {
   return I16{_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)), _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 8))};
 }
+inline I16 add16(I16 a, I16 b) { return I16{_mm256_add_epi32(a.first, b.first), _mm256_add_epi32(a.second, b.second)}; }
 inline I16 add16(I16 a, std::int32_t value) {
   const __m256i all = _mm256_set1_epi32(value);
   return I16{_mm256_add_epi32(a.first, all), _mm256_add_epi32(a.second, all)};
+}
+inline F16 max16(F16 a, F16 b) { return F16{_mm256_max_ps(a.first, b.first), _mm256_max_ps(a.second, b.second)}; }
+inline F16 size16(F16 a) {
+  const __m256 sign = _mm256_set1_ps(-0.0f);
+  return F16{_mm256_andnot_ps(sign, a.first), _mm256_andnot_ps(sign, a.second)};
+}
+inline I16 nearest16(F16 a) { return I16{_mm256_cvtps_epi32(a.first), _mm256_cvtps_epi32(a.second)}; }
+inline float largest_of(F16 a) {
+  const __m256 eight = _mm256_max_ps(a.first, a.second);
+  const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_max_ss(two, _mm_shuffle_ps(two, two, 1)));
+}
+inline float sum_of(F16 a) {
+  const __m256 eight = _mm256_add_ps(a.first, a.second);
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps(two, two, 1)));
+}
+inline void split_bytes16(I16 a, std::int8_t* low, std::int8_t* high) {
+  const __m256i words = _mm256_packs_epi32(a.first, a.second);
+  const __m256i bytes = _mm256_packs_epi16(words, words);
+  _mm_storel_epi64(reinterpret_cast<__m128i*>(low), _mm256_castsi256_si128(bytes));
+  _mm_storel_epi64(reinterpret_cast<__m128i*>(high), _mm256_extracti128_si256(bytes, 1));
 }
 inline F16 multiply16(F16 a, F16 b) { return F16{_mm256_mul_ps(a.first, b.first), _mm256_mul_ps(a.second, b.second)}; }
 inline F16 multiply_add16(F16 a, F16 b, F16 c) {
@@ -91,6 +117,8 @@ inline std::int32_t sum_lanes(__m256i a) {
   const __m128i two = _mm_add_epi32(four, _mm_unpackhi_epi64(four, four));
   return _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32(two, 1)));
 }
+
+inline std::int32_t sum_of(I16 a) { return sum_lanes(_mm256_add_epi32(a.first, a.second)); }
 
 inline std::int32_t low_dot(const std::uint8_t* row, std::int64_t bytes, const std::int8_t* low, const std::int8_t* high) {
   const __m256i nibble = _mm256_set1_epi8(15);

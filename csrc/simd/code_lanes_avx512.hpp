@@ -21,8 +21,21 @@ inline F16 load_bfloats16(const std::uint16_t* p) {
 }
 inline void store16(float* p, F16 a) { _mm512_storeu_ps(p, a.v); }
 inline void store16(std::int32_t* p, I16 a) { _mm512_storeu_si512(p, a.v); }
+inline F16 load16(const float* p) { return F16{_mm512_loadu_ps(p)}; }
 inline I16 load16(const std::int32_t* p) { return I16{_mm512_loadu_si512(p)}; }
+inline I16 add16(I16 a, I16 b) { return I16{_mm512_add_epi32(a.v, b.v)}; }
 inline I16 add16(I16 a, std::int32_t value) { return I16{_mm512_add_epi32(a.v, _mm512_set1_epi32(value))}; }
+inline F16 max16(F16 a, F16 b) { return F16{_mm512_max_ps(a.v, b.v)}; }
+inline F16 size16(F16 a) { return F16{_mm512_abs_ps(a.v)}; }
+inline I16 nearest16(F16 a) { return I16{_mm512_cvtps_epi32(a.v)}; }
+inline float largest_of(F16 a) { return _mm512_reduce_max_ps(a.v); }
+inline float sum_of(F16 a) { return _mm512_reduce_add_ps(a.v); }
+inline std::int32_t sum_of(I16 a) { return _mm512_reduce_add_epi32(a.v); }
+inline void split_bytes16(I16 a, std::int8_t* low, std::int8_t* high) {
+  const __m128i halves = _mm_shuffle_epi32(_mm512_cvtepi32_epi8(a.v), 0xd8);
+  _mm_storel_epi64(reinterpret_cast<__m128i*>(low), halves);
+  _mm_storel_epi64(reinterpret_cast<__m128i*>(high), _mm_unpackhi_epi64(halves, halves));
+}
 inline F16 multiply16(F16 a, F16 b) { return F16{_mm512_mul_ps(a.v, b.v)}; }
 inline F16 multiply_add16(F16 a, F16 b, F16 c) { return F16{_mm512_fmadd_ps(a.v, b.v, c.v)}; }
 inline std::uint32_t not_below16(F16 a, float threshold) {
@@ -82,12 +95,14 @@ constexpr int kTileQueries = 12;
 // Rows r[0..15] of sixteen 32-bit words become columns.
 inline void transpose16(__m512i (&r)[16]) {
   __m512i t[16];
+#pragma GCC unroll 16
   for (int i = 0; i < 8; ++i) {
     t[2 * i] = _mm512_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
     t[2 * i + 1] = _mm512_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
   }
   // s[4 f + c]: words c of each 128-bit lane, of rows 4 f .. 4 f + 3.
   __m512i s[16];
+#pragma GCC unroll 16
   for (int f = 0; f < 4; ++f) {
     const __m512i* u = t + 4 * f;
     s[4 * f] = _mm512_unpacklo_epi64(u[0], u[2]);
@@ -95,6 +110,7 @@ inline void transpose16(__m512i (&r)[16]) {
     s[4 * f + 2] = _mm512_unpacklo_epi64(u[1], u[3]);
     s[4 * f + 3] = _mm512_unpackhi_epi64(u[1], u[3]);
   }
+#pragma GCC unroll 16
   for (int c = 0; c < 4; ++c) {
     const __m512i a = _mm512_shuffle_i32x4(s[c], s[4 + c], 0x88);       // lanes 0, 2 of rows 0-3, then of rows 4-7
     const __m512i b = _mm512_shuffle_i32x4(s[c], s[4 + c], 0xdd);       // lanes 1, 3

@@ -31,14 +31,59 @@ inline F16 load_bfloats16(const std::uint16_t* p) {
 }
 inline void store16(float* p, F16 a) { __builtin_memcpy(p, a.lane, sizeof a.lane); }
 inline void store16(std::int32_t* p, I16 a) { __builtin_memcpy(p, a.lane, sizeof a.lane); }
+inline F16 load16(const float* p) {
+  F16 r;
+  __builtin_memcpy(r.lane, p, sizeof r.lane);
+  return r;
+}
 inline I16 load16(const std::int32_t* p) {
   I16 r;
   __builtin_memcpy(r.lane, p, sizeof r.lane);
   return r;
 }
+inline I16 add16(I16 a, I16 b) {
+  for (int i = 0; i < 16; ++i) a.lane[i] += b.lane[i];
+  return a;
+}
 inline I16 add16(I16 a, std::int32_t value) {
   for (int i = 0; i < 16; ++i) a.lane[i] += value;
   return a;
+}
+inline F16 max16(F16 a, F16 b) {
+  for (int i = 0; i < 16; ++i) a.lane[i] = a.lane[i] > b.lane[i] ? a.lane[i] : b.lane[i];
+  return a;
+}
+inline F16 size16(F16 a) {
+  for (int i = 0; i < 16; ++i) a.lane[i] = __builtin_fabsf(a.lane[i]);
+  return a;
+}
+inline I16 nearest16(F16 a) {
+  I16 r;
+  for (int i = 0; i < 16; ++i) r.lane[i] = static_cast<std::int32_t>(a.lane[i] + (a.lane[i] < 0.0f ? -0.5f : 0.5f));
+  return r;
+}
+inline float largest_of(F16 a) {
+  float most = a.lane[0];
+  for (int i = 1; i < 16; ++i) most = a.lane[i] > most ? a.lane[i] : most;
+  return most;
+}
+inline float sum_of(F16 a) {
+  float sum = 0.0f;
+  for (int i = 0; i < 16; ++i) sum += a.lane[i];
+  return sum;
+}
+inline std::int32_t sum_of(I16 a) {
+  std::int32_t sum = 0;
+  for (int i = 0; i < 16; ++i) sum += a.lane[i];
+  return sum;
+}
+inline void split_bytes16(I16 a, std::int8_t* low, std::int8_t* high) {
+  for (int i = 0; i < 4; ++i) {
+    low[i] = static_cast<std::int8_t>(a.lane[i]);
+    high[i] = static_cast<std::int8_t>(a.lane[4 + i]);
+    low[4 + i] = static_cast<std::int8_t>(a.lane[8 + i]);
+    high[4 + i] = static_cast<std::int8_t>(a.lane[12 + i]);
+  }
 }
 inline F16 multiply16(F16 a, F16 b) {
   for (int i = 0; i < 16; ++i) a.lane[i] *= b.lane[i];

@@ -31,6 +31,8 @@ constexpr std::int64_t kCodeRows = 16;
 constexpr std::int64_t kCodeHeaderBytes = 4 * kCodeRows * 2;
 // Sums of products of codes stay below 2^31 up to here.
 constexpr std::int64_t kMaxCodeDim = 16384;
+// The largest size of a query code where one query at a time meets a row or a block.
+constexpr std::int32_t kQueryLevels = 127;
 // Inner products of rows and queries up to here cannot overflow; for longer ones, and where anything is not finite, no bound is
 // given: such rows have infinite errors, such queries no codes.
 constexpr double kMaxCodeNorm = 1e18;

@@ -15,6 +15,14 @@ namespace prismem {
 constexpr std::int64_t kQueryBlock = 48;  // rows of packed queries that stay in the second-level cache
 constexpr std::int64_t kKeyBlock = 128;   // keys scored before their scores are looked at
 
+// Rows order[first .. first + count) of some order of the queries see keys begin .. end.
+struct QueryBlock {
+  std::int64_t first;
+  std::int64_t count;
+  std::int64_t begin;
+  std::int64_t end;
+};
+
 // Up to kQueryBlock query rows against one contiguous range of keys.
 struct ScoreTask {
   Rows queries;
@@ -149,6 +157,9 @@ struct OverlapTask {
   std::int64_t out_begin;
 };
 
+struct CodedSegmentTask;
+struct CodedSegmentScratch;
+
 struct OpTable {
   const char* isa;
   void (*pack_queries)(const Rows& queries, const std::int64_t* ids, std::int64_t count, float* rows, double* norms);
@@ -163,6 +174,7 @@ struct OpTable {
   double (*segment_mean_f64)(const double* values, std::int64_t count);
   void (*token_overlap)(const OverlapTask&);
   CodeTable codes;
+  void (*code_segment_max)(const CodedSegmentTask&, float* values, std::int64_t* indices, std::int64_t* first_bad, CodedSegmentScratch&);
 };
 
 }  // namespace prismem

@@ -22,6 +22,7 @@ void code_encode(const Rows&, std::int64_t, std::int64_t, const CodeStore&, cons
 std::int64_t code_add_rows(const Rows&, std::int64_t, std::int64_t, std::int64_t, bool, float*, double*);
 void code_prepare(const Rows&, std::int64_t, const CodeView&, float*, std::int8_t*, CodedQuery&);
 double code_sample(const CodeSearchTask&, std::int64_t, CodeSearchQuery&, Heap&, const CodeSearchScratch&);
+void code_segment_max(const CodedSegmentTask&, float*, std::int64_t*, std::int64_t*, CodedSegmentScratch&);
 void code_stream(const CodeSearchTask&, CodeSearchQuery*, std::int64_t, Heap*, const CodeSearchScratch&);
 
 extern const OpTable op_table;
@@ -39,6 +40,7 @@ const OpTable op_table = {
     segment_mean_f64,
     token_overlap,
     CodeTable{code_encode, code_add_rows, code_prepare, code_sample, code_stream},
+    code_segment_max,
 };
 
 }  // namespace PRISMEM_NAMESPACE

@@ -151,6 +151,7 @@ def segment_max_similarity(
     values: NDArray[np.float32],
     indices: Integers,
     *,
+    codes: RowCodes | None = None,
     isa: str = "",
     threads: int = 0,
 ) -> Outcome: ...

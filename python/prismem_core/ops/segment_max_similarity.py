@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from prismem_core.arrays import Place, Rows, common_place, handed_back, rows
 from prismem_core.ops import checks, inputs
+from prismem_core.ops.encoded import EncodedRows
 from prismem_core.ops.registry import Example, Op, Outcome, choose, run
 from prismem_core.ops.segments import Segments, ranges_of
 from prismem_core.ops.similarity import TOLERANCE, allowed_error, as_float32, close, exact_scores
@@ -33,6 +34,7 @@ class SegmentMaxCall:
     normalize: bool
     raises: bool
     place: Place
+    codes: Any = None
 
 
 def segment_max_similarity(
@@ -49,9 +51,11 @@ def segment_max_similarity(
     Scores are inner products, or cosines with `normalize`; they may be negative. Ties: the lowest index. An empty
     segment gives 0.0 and -1. Evidence that shares a set of items should share a group of `segments`. nonfinite="raise"
     (default) names a row with NaN or infinity; "skip" leaves NaN scores out (only NaN scores: 0.0 and -1). Inputs as
-    for `similarity`. Errors: ArgumentError, NoImplementation.
+    for `similarity`; `items` may be EncodedRows (see `encode`): the same result sooner. Errors: ArgumentError,
+    NoImplementation.
     """
-    choice = choose("segment_max_similarity", common_place(evidence=evidence, items=items))
+    plain_items = items.array if isinstance(items, EncodedRows) else items
+    choice = choose("segment_max_similarity", common_place(evidence=evidence, items=plain_items))
     call = check(evidence, items, segments, normalize=normalize, nonfinite=nonfinite, dtype=dtype)
     return run(SEGMENT_MAX_SIMILARITY, choice, call)
 
@@ -66,8 +70,15 @@ def check(
     dtype: str | None = None,
 ) -> SegmentMaxCall:
     """The checked call; ArgumentError names the argument at fault."""
-    place = common_place(evidence=evidence, items=items)
-    left, right = rows(evidence, "evidence", dtype=dtype), rows(items, "items", dtype=dtype)
+    codes = None
+    if isinstance(items, EncodedRows):
+        place = common_place(evidence=evidence, items=items.array)
+        right = Rows("items", items.rows.data, items.rows.kind)
+        codes = items.codes
+    else:
+        place = common_place(evidence=evidence, items=items)
+        right = rows(items, "items", dtype=dtype)
+    left = rows(evidence, "evidence", dtype=dtype)
     checks.same_dim(left, right)
     return SegmentMaxCall(
         left,
@@ -76,6 +87,7 @@ def check(
         checks.flag(normalize, "normalize"),
         checks.nonfinite_mode(nonfinite),
         place,
+        codes,
     )
 
 
@@ -100,7 +112,16 @@ def launch(call: SegmentMaxCall, implementation: Callable[..., Outcome]) -> Segm
     values, indices = np.empty(call.evidence.count, np.float32), np.empty(call.evidence.count, np.int64)
     ranges = None if call.segments is None else call.segments.ranges
     groups = None if call.segments is None else call.segments.groups
-    _, row, item = implementation(call.evidence.data, call.items.data, ranges, groups, call.normalize, values, indices)
+    _, row, item = implementation(
+        call.evidence.data,
+        call.items.data,
+        ranges,
+        groups,
+        call.normalize,
+        values,
+        indices,
+        **({} if call.codes is None else {"codes": call.codes}),
+    )
     if call.raises and row >= 0:
         begin = 0 if call.segments is None else call.segments.range_of(row)[0]
         checks.raise_nonfinite(call.evidence, call.items, row, begin + item, 'pass nonfinite="skip"')
