@@ -65,27 +65,66 @@ struct Ahead {
   }
 };
 
-// out[q * stride + k] = dot product of query q of the panel with keys[k], for kGroupKeys keys of padded_dim floats.
+// Numbers known to the compiler: accumulators in an array that is indexed by them alone are registers in every optimisation, where
+// a loop that is unrolled late may leave them in memory.
+template <int... I>
+struct Numbers {};
+
+#if PRISMEM_GROUP_KEYS == 8
+using GroupNumbers = Numbers<0, 1, 2, 3, 4, 5, 6, 7>;
+#else
+using GroupNumbers = Numbers<0, 1, 2, 3>;
+#endif
+
 template <int Wides>
-inline void tile_dots(const float* panel, const float* const* keys, std::int64_t padded, Ahead& ahead, float* out, std::int64_t stride) {
+struct Tile {
   Wide sums[Wides][kGroupKeys];
-  const float* key[kGroupKeys];
-  for (int k = 0; k < kGroupKeys; ++k) key[k] = keys[k];
-  for (int w = 0; w < Wides; ++w)
-    for (int k = 0; k < kGroupKeys; ++k) sums[w][k] = zero_wide();
+
+  template <int K>
+  inline void clear() {
+    sums[0][K] = zero_wide();
+    if constexpr (Wides > 1) sums[1][K] = zero_wide();
+    if constexpr (Wides > 2) sums[2][K] = zero_wide();
+  }
+
+  template <int K>
+  inline void add(const Wide (&query)[Wides], const float* key) {
+    const Wide repeated = repeat_wide(key);
+    sums[0][K] = added(sums[0][K], query[0], repeated);
+    if constexpr (Wides > 1) sums[1][K] = added(sums[1][K], query[1], repeated);
+    if constexpr (Wides > 2) sums[2][K] = added(sums[2][K], query[2], repeated);
+  }
+
+  static inline Wide added(Wide sum, Wide query, Wide key) {
+    sum = fma_wide(query, key, sum);
+    keep(sum);
+    return sum;
+  }
+};
+
+// out[q * stride + k] = dot product of query q of the panel with keys[k], for kGroupKeys keys of padded_dim floats.
+// Not inline: among the registers of its caller, the accumulators would not all find one.
+template <int Wides, int... K>
+__attribute__((noinline)) void tile_dots(const float* panel, const float* const* keys, std::int64_t padded, Ahead& memory, float* out,
+                                         std::int64_t stride, Numbers<K...>) {
+  constexpr int kStep = 8 * kWideQueries;
+  Tile<Wides> tile;
+  Ahead ahead = memory;
+  (tile.template clear<K>(), ...);
+  const float* const key[kGroupKeys] = {keys[K]...};
   for (std::int64_t i = 0; i < padded; i += 8) {
     Wide query[Wides];
-    for (int w = 0; w < Wides; ++w) query[w] = load_wide(panel + (i * Wides + 8 * w) * kWideQueries);
+    query[0] = load_wide(panel);
+    if constexpr (Wides > 1) query[1] = load_wide(panel + kStep);
+    if constexpr (Wides > 2) query[2] = load_wide(panel + 2 * kStep);
+    panel += Wides * kStep;
     ahead.fetch_line();
-    for (int k = 0; k < kGroupKeys; ++k) {
-      const Wide repeated = repeat_wide(key[k] + i);
-      for (int w = 0; w < Wides; ++w) {
-        sums[w][k] = fma_wide(query[w], repeated, sums[w][k]);
-        keep(sums[w][k]);
-      }
-    }
+    (tile.template add<K>(query, key[K] + i), ...);
   }
-  for (int w = 0; w < Wides; ++w) sum_group(sums[w], out + w * kWideQueries * stride, stride);
+  memory = ahead;
+  sum_group(tile.sums[0], out, stride);
+  if constexpr (Wides > 1) sum_group(tile.sums[1], out + kWideQueries * stride, stride);
+  if constexpr (Wides > 2) sum_group(tile.sums[2], out + 2 * kWideQueries * stride, stride);
 }
 
 // The dots of one panel with `count` keys, a multiple of eight.
@@ -93,20 +132,24 @@ inline void panel_dots(const float* panel, std::int64_t width, const float* cons
                        float* out, std::int64_t stride) {
   for (std::int64_t k = 0; k < count; k += kGroupKeys) {
     switch (width / kWideQueries) {
-      case 1: tile_dots<1>(panel, keys + k, padded, ahead, out + k, stride); break;
-      case 2: tile_dots<2>(panel, keys + k, padded, ahead, out + k, stride); break;
-      default: tile_dots<3>(panel, keys + k, padded, ahead, out + k, stride); break;
+      case 1: tile_dots<1>(panel, keys + k, padded, ahead, out + k, stride, GroupNumbers{}); break;
+      case 2: tile_dots<2>(panel, keys + k, padded, ahead, out + k, stride, GroupNumbers{}); break;
+      default: tile_dots<3>(panel, keys + k, padded, ahead, out + k, stride, GroupNumbers{}); break;
     }
   }
 }
 
 constexpr int kStreamKeys = 4;
-constexpr std::int64_t kStreamAhead = 8;  // rows
 
-// out[k] = dot product of the query, padded_dim floats, with each of four keys, read where they lie. `ahead` is the distance in
-// elements of what is read next: such a row ends before the processor has noticed that it is one.
+// How far ahead of the keys being read memory is fetched, at least; measured.
+constexpr std::int64_t kStreamAheadBytes = 12288;
+
+// out[k] = dot product of the query, padded_dim floats, with each of four keys, read where they lie. Meanwhile as many bytes as
+// that reads are fetched from `ahead` on, in their order in memory: four rows at once are too many short streams for a processor to
+// see where it is going.
 template <class T>
-inline void stream_dots(const float* query, const T* const* keys, std::int64_t dim, std::int64_t ahead, float* out) {
+inline void stream_dots(const float* query, const T* const* keys, std::int64_t dim, const char* ahead, float* out) {
+  constexpr int kLines = kStreamKeys * 16 * static_cast<int>(sizeof(T)) / 64;
   F8 sums[kStreamKeys];
   const T* key[kStreamKeys];
   for (int k = 0; k < kStreamKeys; ++k) key[k] = keys[k];
@@ -115,8 +158,9 @@ inline void stream_dots(const float* query, const T* const* keys, std::int64_t d
   for (; i + 16 <= dim; i += 16) {
     const F8 low = load8(query + i);
     const F8 high = load8(query + i + 8);
+    for (int line = 0; line < kLines; ++line) prefetch(ahead + 64 * line);
+    ahead += 64 * kLines;
     for (int k = 0; k < kStreamKeys; ++k) {
-      prefetch(key[k] + i + ahead);
       sums[k] = fma8(low, load8(key[k] + i), sums[k]);
       sums[k] = fma8(high, load8(key[k] + i + 8), sums[k]);
     }

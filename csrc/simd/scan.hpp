@@ -85,8 +85,13 @@ inline void scan_one_query(const ScanTask& task, const Mask& mask, const ScanScr
     take_keys(block, begin, task.key_end - begin < kKeyBlock ? task.key_end : begin + kKeyBlock, mask);
     if (block.count == 0) continue;
     point_at_rows(block, keys);
-    const std::int64_t ahead = mask.data == nullptr ? kStreamAhead * keys.stride : 0;
-    for (std::int64_t j = 0; j < block.padded_count; j += kStreamKeys) stream_dots(scratch.row, block.rows + j, keys.dim, ahead, dots + j);
+    // Where rows do not follow each other, the fetches go to what is there already.
+    const std::int64_t group = kStreamKeys * keys.dim * static_cast<std::int64_t>(sizeof(T));
+    const bool dense = keys.stride == keys.dim && block.ids[block.count - 1] - begin == block.count - 1;
+    const std::int64_t ahead = dense ? (group > kStreamAheadBytes ? group : kStreamAheadBytes) : 0;
+    for (std::int64_t j = 0; j < block.padded_count; j += kStreamKeys) {
+      stream_dots(scratch.row, block.rows + j, keys.dim, reinterpret_cast<const char*>(block.rows[j]) + ahead, dots + j);
+    }
     if (task.queries.norms != nullptr) measure_norms(block, keys.dim);
     visit(0, dots, block);
   }

@@ -10,7 +10,8 @@ struct Wide {
   __m512 v;
 };
 constexpr int kWideQueries = 2;
-constexpr int kGroupKeys = 8;
+#define PRISMEM_GROUP_KEYS 8
+constexpr int kGroupKeys = PRISMEM_GROUP_KEYS;
 
 inline Wide zero_wide() { return Wide{_mm512_setzero_ps()}; }
 inline Wide load_wide(const float* p) { return Wide{_mm512_loadu_ps(p)}; }

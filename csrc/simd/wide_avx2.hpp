@@ -8,7 +8,8 @@ namespace PRISMEM_NAMESPACE {
 
 using Wide = F8;
 constexpr int kWideQueries = 1;
-constexpr int kGroupKeys = 4;
+#define PRISMEM_GROUP_KEYS 4
+constexpr int kGroupKeys = PRISMEM_GROUP_KEYS;
 
 inline Wide zero_wide() { return zero8(); }
 inline Wide load_wide(const float* p) { return load8(p); }
