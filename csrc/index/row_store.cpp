@@ -144,6 +144,8 @@ void RowStore::append(const Rows& rows, const std::int64_t* ids) {
   if (dead_ > 0) alive_.resize(static_cast<std::size_t>(total), 1);
   slots_ = total;
   next_id_ = next;
+  membership_ += rows.count > 0 ? 1 : 0;
+  layout_ += rows.count > 0 ? 1 : 0;
 }
 
 void RowStore::update(const Rows& rows, const std::vector<std::int64_t>& slots) {
@@ -163,6 +165,8 @@ void RowStore::remove(const std::vector<std::int64_t>& slots) {
     alive_[static_cast<std::size_t>(slot)] = 0;
     ++dead_;
   }
+  ++membership_;
+  ++layout_;
 }
 
 std::vector<Run> RowStore::live_runs() const {
@@ -190,6 +194,7 @@ void RowStore::compact() {
   }
   slots_ = kept;
   dead_ = 0;
+  ++layout_;
   alive_.clear();
   rows_.resize(static_cast<std::size_t>(slots_ * row_bytes_));
   ids_.resize(static_cast<std::size_t>(slots_) * sizeof(std::int64_t));

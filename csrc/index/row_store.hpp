@@ -27,6 +27,9 @@ class RowStore {
   std::int64_t dead() const { return dead_; }
   std::int64_t next_id() const { return next_id_; }
   std::int64_t row_bytes() const { return row_bytes_; }
+  // Numbers that change when rows are added or removed, and when slots are (also by compact()).
+  std::uint64_t membership() const { return membership_; }
+  std::uint64_t layout() const { return layout_; }
   bool is_mapped() const { return file_ != nullptr; }
 
   // All slots, also dead ones, whose bytes are those of the removed rows.
@@ -75,6 +78,8 @@ class RowStore {
   std::int64_t slots_ = 0;
   std::int64_t dead_ = 0;
   std::int64_t next_id_ = 0;
+  std::uint64_t membership_ = 0;
+  std::uint64_t layout_ = 0;
 };
 
 }  // namespace prismem::index

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <cstdint>
-#include <mutex>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "index/row_store.hpp"
@@ -22,28 +22,30 @@ struct Selection {
   Mask mask(const RowStore& store) const;
 };
 
-// ArgumentError for a mask of the wrong length. A filter with ids needs the store's table of ids.
+// ArgumentError for a mask of the wrong length. A filter of ids needs the store's table of ids; prepared filters have no place here.
 Selection select(const RowStore& store, const IndexFilter& filter);
 
 }  // namespace prismem::index
 
 namespace prismem {
 
-// Made by VectorIndex::prepare.
+// Made by VectorIndex::prepare; safe to use from several threads.
 class PreparedFilter {
  public:
-  PreparedFilter(std::uint64_t index, const IndexFilter& filter);
+  // For the index numbered `index`, whose rows are in `store`.
+  PreparedFilter(std::uint64_t index, const index::RowStore& store, const IndexFilter& filter);
 
-  // The selection for a store at `version` of the index numbered `index`; made anew from ids after a change, ArgumentError for a mask.
-  std::shared_ptr<const index::Selection> at(std::uint64_t index, std::uint64_t version, const index::RowStore& store);
-  void prepare(std::uint64_t version, index::Selection selection);
+  // The selection for the store as it is now: made anew where slots have moved, ArgumentError for a mask over other rows than those there are.
+  std::shared_ptr<const index::Selection> at(std::uint64_t index, const index::RowStore& store);
 
  private:
   const std::uint64_t index_;
-  const bool by_ids_;
   const std::vector<std::int64_t> ids_;
+  std::vector<std::uint8_t> mask_;
+  IndexFilter filter_;  // over the copies above
+  const std::uint64_t membership_;
   std::mutex mutex_;
-  std::uint64_t version_ = 0;
+  std::uint64_t layout_;
   std::shared_ptr<const index::Selection> selection_;
 };
 

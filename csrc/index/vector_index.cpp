@@ -72,7 +72,6 @@ struct VectorIndex::State {
 
   mutable IndexLock lock;
   mutable RowStore store;  // a search may have to build its table of ids, or close its gaps
-  std::uint64_t version = 1;  // of the order of slots
   const std::uint64_t number = next_index_number++;
 
   // A lock for reading, with the table of ids there.
@@ -96,7 +95,7 @@ struct VectorIndex::State {
   bool cosine() const { return store.options().metric == Metric::cosine; }
 
   std::shared_ptr<const Selection> selection(const IndexFilter& filter, std::int64_t num_queries) const {
-    std::shared_ptr<const Selection> selected = filter.prepared != nullptr ? filter.prepared->at(number, version, store)
+    std::shared_ptr<const Selection> selected = filter.prepared != nullptr ? filter.prepared->at(number, store)
                                                                            : std::make_shared<const Selection>(index::select(store, filter));
     if (selected->mark_queries > 0 && selected->mark_queries != num_queries) {
       throw ArgumentError("filter: the mask was made for " + std::to_string(selected->mark_queries) + " queries, but there are " + std::to_string(num_queries));
@@ -236,7 +235,6 @@ std::vector<std::int64_t> VectorIndex::add(const Rows& rows, const std::int64_t*
   const WriteGuard guard = state_->write();
   RowStore& store = state_->store;
   store.append(rows, ids);
-  if (rows.count > 0) ++state_->version;
   const std::int64_t* added = store.ids() + store.slots() - rows.count;
   return std::vector<std::int64_t>(added, added + rows.count);
 }
@@ -251,7 +249,6 @@ void VectorIndex::remove(const std::int64_t* ids, std::int64_t count) {
   const WriteGuard guard = state_->write();
   RowStore& store = state_->store;
   store.remove(store.find_all(ids, count, true));
-  if (count > 0) ++state_->version;
   if (store.is_sparse()) store.compact();
 }
 
@@ -331,10 +328,9 @@ Found VectorIndex::mmr(const Rows& queries, const MmrSearchOptions& options, con
 }
 
 std::unique_ptr<PreparedFilter> VectorIndex::prepare(const IndexFilter& filter) const {
+  if (filter.prepared != nullptr) throw ArgumentError("filter: it is prepared already");
   const ReadGuard guard = state_->read_with_table();
-  auto prepared = std::make_unique<PreparedFilter>(state_->number, filter);
-  prepared->prepare(state_->version, index::select(state_->store, filter));
-  return prepared;
+  return std::make_unique<PreparedFilter>(state_->number, state_->store, filter);
 }
 
 void VectorIndex::save(const std::string& path) const {

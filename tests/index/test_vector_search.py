@@ -184,6 +184,17 @@ def test_a_prepared_mask_ends_with_a_change() -> None:
         index.search(QUERIES, 10, filter=prepared)
     with pytest.raises(ArgumentError, match="it was prepared by another index"):
         filled().search(QUERIES, 10, filter=prepared)
+    with pytest.raises(ArgumentError, match="it is prepared already"):
+        index.prepare(prepared)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("share", [0.01, 0.5])
+def test_a_mask_with_few_rows_is_searched_like_their_ids(share: float) -> None:
+    index = filled()
+    index.remove(IDS[::9])
+    mask = RNG.random(len(index)) < share
+    for filter in (mask, index.prepare(mask), index.prepare(index.ids[mask])):
+        same(index.search(QUERIES, 5, filter=filter), *index.search(QUERIES, 5, filter=np.tile(mask, (9, 1))))
 
 
 @pytest.mark.usefixtures("backend")
