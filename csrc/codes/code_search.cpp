@@ -53,13 +53,12 @@ std::int64_t count_allowed(const Mask& mask, std::int64_t count) {
 
 }  // namespace
 
-Report coded_top_k(const Rows& queries, const Rows& keys, const RowCodes& codes, const Mask& mask, const TopKOptions& options,
+Report coded_top_k(const Rows& queries, const Rows& keys, const CodeView& view, const Mask& mask, const TopKOptions& options,
                    std::int64_t width, float* scores, std::int64_t* indices, std::int64_t* counts, const RunOptions& run) {
   const auto plain = [&] {
     return top_k(queries, keys, Segments{nullptr, 0, nullptr}, mask, options, width, scores, indices, counts, run);
   };
-  const CodeView view = codes.view();
-  const bool useful = view.normalize == options.normalize && codes.regular() && keys.count >= kFewestRows && queries.count > 0 &&
+  const bool useful = view.normalize == options.normalize && view.regular && keys.count >= kFewestRows && queries.count > 0 &&
                       options.k > 0 && options.k * kRowsPerHit <= keys.count;
   if (!useful) return plain();
   if (mask.data != nullptr && mask.query_stride == 0 && count_allowed(mask, keys.count) * kRowsPerAllowed < keys.count) return plain();

@@ -1,15 +1,15 @@
 // Exact top-k over rows that have codes.
 #pragma once
 
-#include "codes/row_codes.hpp"
 #include "prismem/ops.hpp"
+#include "simd/codes.hpp"
 
 namespace prismem {
 
-// What top_k (prismem/ops.hpp) gives for one segment of all keys, bit for bit and with the same report, in less time. `codes` are
-// those of exactly these keys. Where codes cannot help, top_k runs: other metric than theirs, rows or queries that are not finite
+// What top_k (prismem/ops.hpp) gives for one segment of all keys, bit for bit and with the same report, in less time. `view`
+// shows the codes of exactly these keys. Where codes cannot help, top_k runs: other metric than theirs, rows or queries that are not finite
 // or too long, few keys, many hits, masks that leave few keys, data whose bounds prove too little.
-Report coded_top_k(const Rows& queries, const Rows& keys, const RowCodes& codes, const Mask& mask, const TopKOptions& options,
+Report coded_top_k(const Rows& queries, const Rows& keys, const CodeView& view, const Mask& mask, const TopKOptions& options,
                    std::int64_t width, float* scores, std::int64_t* indices, std::int64_t* counts, const RunOptions& run);
 
 }  // namespace prismem

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "simd/dispatch.hpp"
 #include "support/error.hpp"
@@ -34,6 +35,17 @@ class Stopwatch {
 
 RowCodes::RowCodes(std::int64_t dim, bool normalize) : centre_(static_cast<std::size_t>(code_groups(dim) * 8), 0.0f), dim_(dim), normalize_(normalize) {
   if (!supports(dim)) throw ArgumentError("codes: expected 1 to " + std::to_string(kMaxCodeDim) + " dimensions, got " + std::to_string(dim));
+}
+
+RowCodes::RowCodes(std::int64_t dim, bool normalize, std::int64_t count, const float* centre, HugeBuffer blocks, HugeBuffer low, HugeBuffer mid_error)
+    : RowCodes(dim, normalize) {
+  blocks_ = std::move(blocks);
+  low_ = std::move(low);
+  mid_error_ = std::move(mid_error);
+  std::copy(centre, centre + centre_.size(), centre_.begin());
+  centre_norm_ = norm_of_centre(centre, dim);
+  has_centre_ = true;
+  count_ = count;
 }
 
 void RowCodes::build(const Rows& rows, const RunOptions& run) {
@@ -84,7 +96,7 @@ std::int64_t RowCodes::bytes() const {
 }
 
 CodeView RowCodes::view() const {
-  return CodeView{blocks_.data(), low_.data(), mid_error_.as<std::uint16_t>(), centre_.data(), centre_norm_, count_, dim_, normalize_};
+  return CodeView{blocks_.data(), low_.data(), mid_error_.as<std::uint16_t>(), centre_.data(), centre_norm_, count_, dim_, normalize_, regular()};
 }
 
 void RowCodes::find_centre(const Rows& rows, const RunOptions& run) {
@@ -93,13 +105,15 @@ void RowCodes::find_centre(const Rows& rows, const RunOptions& run) {
   std::vector<float> packed(centre_.size());
   std::vector<double> sums(centre_.size(), 0.0);
   const std::int64_t added = op_table(run.isa).codes.add_rows(rows, 0, rows.count, step, normalize_, packed.data(), sums.data());
-  double square = 0.0;
-  for (std::size_t j = 0; j < centre_.size(); ++j) {
-    centre_[j] = added > 0 ? static_cast<float>(sums[j] / static_cast<double>(added)) : 0.0f;
-    square += static_cast<double>(centre_[j]) * static_cast<double>(centre_[j]);
-  }
-  centre_norm_ = std::sqrt(square) * (1.0 + 1e-9);
+  for (std::size_t j = 0; j < centre_.size(); ++j) centre_[j] = added > 0 ? static_cast<float>(sums[j] / static_cast<double>(added)) : 0.0f;
+  centre_norm_ = norm_of_centre(centre_.data(), dim_);
   has_centre_ = true;
+}
+
+double RowCodes::norm_of_centre(const float* centre, std::int64_t dim) {
+  double square = 0.0;
+  for (std::int64_t j = 0; j < code_groups(dim) * 8; ++j) square += static_cast<double>(centre[j]) * static_cast<double>(centre[j]);
+  return std::sqrt(square) * (1.0 + 1e-9);
 }
 
 void RowCodes::resize(std::int64_t count) {

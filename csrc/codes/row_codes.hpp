@@ -19,6 +19,9 @@ class RowCodes {
   // For rows of `dim` dimensions that are compared by inner product or, with `normalize`, by cosine.
   RowCodes(std::int64_t dim, bool normalize);
 
+  // Codes that were kept elsewhere: copies of what view() of equal, regular codes points to.
+  RowCodes(std::int64_t dim, bool normalize, std::int64_t count, const float* centre, HugeBuffer blocks, HugeBuffer low, HugeBuffer mid_error);
+
   // Sums over more dimensions could overflow.
   static bool supports(std::int64_t dim) { return dim > 0 && dim <= kMaxCodeDim; }
 
@@ -36,6 +39,8 @@ class RowCodes {
   bool normalize() const { return normalize_; }
   // Whether every row is finite and short enough for the bounds to hold.
   bool regular() const { return irregular_ == 0; }
+  // The upper bound of the length of a centre of whole groups that stands beside it in a view.
+  static double norm_of_centre(const float* centre, std::int64_t dim);
   // Bytes of all codes, and the seconds that were spent on making them.
   std::int64_t bytes() const;
   double build_seconds() const { return build_seconds_; }

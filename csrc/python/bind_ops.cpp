@@ -43,7 +43,7 @@ Outcome py_top_k(const py::array& queries, const py::array& keys, const std::opt
   if (codes != nullptr && (codes->count() != key_rows.count || codes->dim() != key_rows.dim)) refuse("codes", "the codes of these keys");
   return run([&] {
     if (codes != nullptr && !ranges) {
-      return coded_top_k(query_rows, key_rows, *codes, allowed, options, width, score_cells, index_cells, count_cells, RunOptions{isa, threads});
+      return coded_top_k(query_rows, key_rows, codes->view(), allowed, options, width, score_cells, index_cells, count_cells, RunOptions{isa, threads});
     }
     return top_k(query_rows, key_rows, segments, allowed, options, width, score_cells, index_cells, count_cells, RunOptions{isa, threads});
   });

@@ -52,6 +52,7 @@ struct CodeView {
   std::int64_t count;
   std::int64_t dim;
   bool normalize;
+  bool regular;  // whether every row is finite and short enough for the bounds to hold
 };
 
 // The same memory, to be written.
