@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "index/row_values.hpp"
+#include "simd/codes.hpp"
 #include "support/crc32c.hpp"
 #include "support/error.hpp"
 #include "support/little_endian.hpp"
@@ -23,7 +24,7 @@ constexpr char kMagic[8] = {'P', 'M', 'V', 'E', 'C', 'I', 'D', 'X'};
 constexpr std::size_t kFormat = 8, kKind = 12, kMetric = 16, kSectionCount = 20, kDim = 24, kCount = 32, kNextId = 40, kFileBytes = 48;
 constexpr std::size_t kTable = 64, kEntryBytes = 32, kHeaderCrc = kPage - 4;
 constexpr std::uint32_t kMaxSections = (kHeaderCrc - kTable) / kEntryBytes;
-constexpr std::size_t kChunk = 1 << 20;  // whole pages
+constexpr std::int64_t kChunk = 1 << 20;
 
 // Sections fill whole pages; what a page has left is zero and belongs to the section's checksum.
 std::int64_t padded(std::int64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
@@ -51,54 +52,33 @@ std::string encode(const IndexHeader& header, const std::vector<Section>& sectio
   return page;
 }
 
-// Appends bytes to a file in chunks, so that each is still in the cache when its checksum is taken.
-class SectionWriter {
- public:
-  SectionWriter(int fd, std::int64_t offset) : fd_(fd), offset_(offset) { buffer_.reserve(kChunk); }
-
-  void write(const char* data, std::int64_t size) {
-    while (size > 0) {
-      const std::size_t part = std::min(static_cast<std::size_t>(size), kChunk - buffer_.size());
-      buffer_.append(data, part);
-      if (buffer_.size() == kChunk) flush();
-      data += part;
-      size -= static_cast<std::int64_t>(part);
-    }
+// Writes a section in chunks, so that each is still in the cache when its checksum is taken.
+Section write_section(int fd, const SectionData& part, std::int64_t offset) {
+  static char zeros[kPage] = {};
+  char* data = static_cast<char*>(const_cast<void*>(part.data));
+  std::uint32_t crc = 0;
+  for (std::int64_t done = 0; done < part.bytes; done += kChunk) {
+    struct iovec piece{data + done, static_cast<std::size_t>(std::min(kChunk, part.bytes - done))};
+    crc = crc32c(piece.iov_base, piece.iov_len, crc);
+    write_at(fd, &piece, 1, static_cast<std::uint64_t>(offset + done));
   }
-
-  std::uint32_t finish() {
-    buffer_.resize(static_cast<std::size_t>(padded(static_cast<std::int64_t>(buffer_.size()))), '\0');
-    flush();
-    return crc_;
-  }
-
- private:
-  void flush() {
-    crc_ = crc32c(buffer_.data(), buffer_.size(), crc_);
-    struct iovec piece{buffer_.data(), buffer_.size()};
-    write_at(fd_, &piece, 1, static_cast<std::uint64_t>(offset_));
-    offset_ += static_cast<std::int64_t>(buffer_.size());
-    buffer_.clear();
-  }
-
-  int fd_;
-  std::int64_t offset_;
-  std::string buffer_;
-  std::uint32_t crc_ = 0;
-};
-
-Section write_section(int fd, const SectionData& section, std::int64_t offset) {
-  SectionWriter writer(fd, offset);
-  std::int64_t bytes = 0;
-  for (const Run& run : section.runs) {
-    const std::int64_t size = (run.end - run.begin) * section.element_bytes;
-    writer.write(static_cast<const char*>(section.data) + run.begin * section.element_bytes, size);
-    bytes += size;
-  }
-  return Section{section.kind, writer.finish(), offset, bytes};
+  struct iovec filling{zeros, static_cast<std::size_t>(padded(part.bytes) - part.bytes)};
+  write_at(fd, &filling, 1, static_cast<std::uint64_t>(offset + part.bytes));
+  return Section{part.kind, crc32c(zeros, filling.iov_len, crc), offset, part.bytes};
 }
 
 }  // namespace
+
+std::int64_t code_section_bytes(SectionKind kind, std::int64_t count, std::int64_t dim) {
+  const std::int64_t coded_rows = code_blocks(count) * kCodeRows;
+  switch (kind) {
+    case SectionKind::code_blocks: return code_blocks(count) * code_block_bytes(dim);
+    case SectionKind::code_low: return coded_rows * low_row_bytes(dim);
+    case SectionKind::code_errors: return coded_rows * static_cast<std::int64_t>(sizeof(std::uint16_t));
+    case SectionKind::code_centre: return 8 * code_groups(dim) * static_cast<std::int64_t>(sizeof(float));
+    default: return 0;
+  }
+}
 
 void write_index_file(const std::string& path, const IndexHeader& header, const std::vector<SectionData>& parts) {
   try {
@@ -176,8 +156,22 @@ void IndexFile::parse(const char* page) {
     if (!inside) refuse("a section lies outside of it");
     sections_.push_back(section);
   }
-  if (find(SectionKind::rows).bytes != header_.count * row_bytes) refuse("its rows do not have the size that its header claims");
-  if (find(SectionKind::ids).bytes != header_.count * 8) refuse("its ids do not have the size that its header claims");
+  expect(SectionKind::rows, header_.count * row_bytes, "rows");
+  expect(SectionKind::ids, header_.count * 8, "ids");
+  has_codes_ = has(SectionKind::code_blocks);
+  if (!has_codes_) return;
+  if (header_.options.dim > kMaxCodeDim) refuse("it has codes for rows of too many dimensions");
+  for (const SectionKind kind : {SectionKind::code_blocks, SectionKind::code_low, SectionKind::code_errors, SectionKind::code_centre}) {
+    expect(kind, code_section_bytes(kind, header_.count, header_.options.dim), "codes");
+  }
+}
+
+bool IndexFile::has(SectionKind kind) const {
+  return std::any_of(sections_.begin(), sections_.end(), [&](const Section& section) { return section.kind == kind; });
+}
+
+void IndexFile::expect(SectionKind kind, std::int64_t bytes, const char* what) const {
+  if (find(kind).bytes != bytes) refuse(std::string("its ") + what + " do not have the size that its header claims");
 }
 
 const Section& IndexFile::find(SectionKind kind) const {
@@ -198,7 +192,7 @@ void IndexFile::read(SectionKind kind, void* out) const {
   const std::int64_t rest = padded(section.bytes) - section.bytes;
   try {
     for (std::int64_t done = 0; done < section.bytes; done += kChunk) {
-      const std::size_t size = std::min(kChunk, static_cast<std::size_t>(section.bytes - done));
+      const std::size_t size = static_cast<std::size_t>(std::min(kChunk, section.bytes - done));
       if (read_at(file_.get(), data + done, size, static_cast<std::uint64_t>(section.offset + done)) != size) refuse("it has become shorter");
       crc = crc32c(data + done, size, crc);
     }

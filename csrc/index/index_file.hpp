@@ -14,7 +14,7 @@ constexpr std::uint32_t kIndexFormat = 1;
 constexpr std::int64_t kPage = 4096;
 
 // Sections of kinds that are not known are stepped over.
-enum class SectionKind : std::uint32_t { rows = 1, ids = 2 };
+enum class SectionKind : std::uint32_t { rows = 1, ids = 2, code_blocks = 3, code_low = 4, code_errors = 5, code_centre = 6 };
 
 struct Section {
   SectionKind kind;
@@ -29,19 +29,15 @@ struct IndexHeader {
   std::int64_t next_id = 0;
 };
 
-// Elements begin <= i < end of an array.
-struct Run {
-  std::int64_t begin;
-  std::int64_t end;
-};
-
-// What a section is written from: the elements that `runs` name, one after another.
+// What a section is written from.
 struct SectionData {
   SectionKind kind;
   const void* data;
-  std::int64_t element_bytes;
-  const std::vector<Run>& runs;
+  std::int64_t bytes;
 };
+
+// The sizes of the sections that hold codes for such rows; 0 for other kinds.
+std::int64_t code_section_bytes(SectionKind kind, std::int64_t count, std::int64_t dim);
 
 // Throws VectorIndexError, and then nothing of the new file stays.
 void write_index_file(const std::string& path, const IndexHeader& header, const std::vector<SectionData>& sections);
@@ -54,6 +50,8 @@ class IndexFile {
   const std::string& path() const { return path_; }
   const IndexHeader& header() const { return header_; }
   [[noreturn]] void refuse_id(std::int64_t id) const;
+  // Whether it holds codes of its rows, all of their sections.
+  bool has_codes() const { return has_codes_; }
   // The bytes of a section that must be there, verified.
   void read(SectionKind kind, void* out) const;
 
@@ -70,6 +68,10 @@ class IndexFile {
 
  private:
   void parse(const char* page);
+  bool has(SectionKind kind) const;
+  void expect(SectionKind kind, std::int64_t bytes, const char* what) const;
+
+  bool has_codes_ = false;
 };
 
 class MappedIndexFile : public IndexFile {

@@ -169,28 +169,20 @@ void RowStore::remove(const std::vector<std::int64_t>& slots) {
   ++layout_;
 }
 
-std::vector<Run> RowStore::live_runs() const {
-  if (dead_ == 0) return {Run{0, slots_}};
-  std::vector<Run> runs;
+std::int64_t RowStore::compact() {
+  if (dead_ == 0) return slots_;
   const auto alive = [&](std::int64_t slot) { return alive_[static_cast<std::size_t>(slot)] != 0; };
-  for (std::int64_t begin = 0; begin < slots_;) {
+  std::int64_t* every = ids_.as<std::int64_t>();
+  std::int64_t first_dead = 0;
+  while (alive(first_dead)) ++first_dead;
+  std::int64_t kept = first_dead;
+  for (std::int64_t begin = first_dead; begin < slots_;) {
     std::int64_t end = begin;
     while (end < slots_ && alive(end)) ++end;
-    if (end > begin) runs.push_back(Run{begin, end});
+    std::memmove(rows_.data() + kept * row_bytes_, rows_.data() + begin * row_bytes_, static_cast<std::size_t>((end - begin) * row_bytes_));
+    std::memmove(every + kept, every + begin, static_cast<std::size_t>(end - begin) * sizeof(std::int64_t));
+    kept += end - begin;
     begin = end + 1;
-  }
-  return runs;
-}
-
-void RowStore::compact() {
-  if (dead_ == 0) return;
-  std::int64_t* every = ids_.as<std::int64_t>();
-  std::int64_t kept = 0;
-  for (const Run& run : live_runs()) {
-    const std::int64_t count = run.end - run.begin;
-    std::memmove(rows_.data() + kept * row_bytes_, rows_.data() + run.begin * row_bytes_, static_cast<std::size_t>(count * row_bytes_));
-    std::memmove(every + kept, every + run.begin, static_cast<std::size_t>(count) * sizeof(std::int64_t));
-    kept += count;
   }
   slots_ = kept;
   dead_ = 0;
@@ -199,6 +191,7 @@ void RowStore::compact() {
   rows_.resize(static_cast<std::size_t>(slots_ * row_bytes_));
   ids_.resize(static_cast<std::size_t>(slots_) * sizeof(std::int64_t));
   fill_table();  // the room is there: there were as many entries before
+  return first_dead;
 }
 
 std::int64_t RowStore::capacity() const {

@@ -38,9 +38,6 @@ class RowStore {
   // One byte a slot, or null while every slot is alive.
   const std::uint8_t* alive() const;
 
-  // The slots that are alive, as ranges.
-  std::vector<Run> live_runs() const;
-
   // Whether find() may be called; a mapped store builds its table of ids when it is first needed. Throws VectorIndexError for a file
   // in which an id stands twice.
   bool has_table() const { return table_.size() == live(); }
@@ -54,8 +51,8 @@ class RowStore {
   void append(const Rows& rows, const std::int64_t* ids);
   void update(const Rows& rows, const std::vector<std::int64_t>& slots);
   void remove(const std::vector<std::int64_t>& slots);
-  // Closes the gaps of dead slots; the order stays.
-  void compact();
+  // Closes the gaps of dead slots; the order stays. Returns the first slot that was dead: those behind it have moved.
+  std::int64_t compact();
   bool is_sparse() const { return dead_ > 256 && dead_ > slots_ / 4; }
 
   std::int64_t capacity() const;

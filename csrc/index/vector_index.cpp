@@ -3,16 +3,18 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <limits>
 #include <mutex>
+#include <new>
 #include <shared_mutex>
 #include <utility>
 
+#include "codes/code_search.hpp"
 #include "index/index_file.hpp"
 #include "index/index_lock.hpp"
 #include "index/row_store.hpp"
 #include "index/row_values.hpp"
 #include "index/selection.hpp"
+#include "index/store_codes.hpp"
 #include "support/error.hpp"
 
 namespace prismem {
@@ -21,6 +23,7 @@ namespace {
 using index::IndexLock;
 using index::RowStore;
 using index::Selection;
+using index::StoreCodes;
 using ReadGuard = std::shared_lock<IndexLock>;
 using WriteGuard = std::unique_lock<IndexLock>;
 
@@ -46,6 +49,12 @@ void check_queries(const Rows& queries, const IndexOptions& options) {
   }
 }
 
+void check_dim_for_codes(const IndexOptions& options) {
+  if (RowCodes::supports(options.dim)) return;
+  throw ArgumentError("codes: expected at most " + std::to_string(kMaxCodeDim) + " dimensions, got " + std::to_string(options.dim) +
+                      "; such rows are searched without codes");
+}
+
 // Rows of some slots, side by side.
 class GatheredRows {
  public:
@@ -68,14 +77,17 @@ class GatheredRows {
 }  // namespace
 
 struct VectorIndex::State {
-  explicit State(RowStore content) : store(std::move(content)) {}
+  State(RowStore content, CodePolicy policy) : store(std::move(content)), codes(policy) {}
 
-  mutable IndexLock lock;
-  mutable RowStore store;  // a search may have to build its table of ids, or close its gaps
+  IndexLock lock;
+  RowStore store;
+  StoreCodes codes;
   const std::uint64_t number = next_index_number++;
 
+  ReadGuard read() { return ReadGuard(lock); }
+
   // A lock for reading, with the table of ids there.
-  ReadGuard read_with_table() const {
+  ReadGuard read_with_table() {
     for (;;) {
       ReadGuard guard(lock);
       if (store.has_table()) return guard;
@@ -85,11 +97,31 @@ struct VectorIndex::State {
     }
   }
 
+  // A lock for a search, with all there that it needs.
+  ReadGuard read_for(const IndexFilter& filter, std::int64_t num_queries, const RunOptions& run) {
+    for (bool counted = false;; counted = true) {
+      ReadGuard guard = filter.id_count >= 0 || filter.prepared != nullptr ? read_with_table() : read();
+      if (counted || !codes.wanted_after(store, num_queries)) return guard;
+      guard.unlock();
+      const WriteGuard writing(lock);
+      try {
+        if (!codes.present()) codes.build(store, run);
+      } catch (const std::bad_alloc&) {
+        // The search goes on without.
+      }
+    }
+  }
+
   WriteGuard write() {
     if (store.is_mapped()) {
       throw VectorIndexError("this index is open for reading only: it was opened from a file, mapped; VectorIndex.load() makes a copy that can be changed");
     }
     return WriteGuard(lock);
+  }
+
+  void close_gaps(const RunOptions& run) {
+    const std::int64_t first_moved = store.compact();
+    codes.follow_move(store, first_moved, run);
   }
 
   bool cosine() const { return store.options().metric == Metric::cosine; }
@@ -134,7 +166,9 @@ struct VectorIndex::State {
         if (slot >= 0) slot = selection.slots[static_cast<std::size_t>(slot)];
       }
     } else {
-      report = top_k(queries, store.rows(), whole, selection.mask(store), wanted, width, found.scores.data(), found.slots.data(), found.counts.data(), run);
+      const Mask mask = selection.mask(store);
+      report = codes.present() ? coded_top_k(queries, store.rows(), codes.view(), mask, wanted, width, found.scores.data(), found.slots.data(), found.counts.data(), run)
+                               : top_k(queries, store.rows(), whole, mask, wanted, width, found.scores.data(), found.slots.data(), found.counts.data(), run);
       if (report.bad_key >= 0) refuse_score(report, report.bad_key);
     }
     found.width = width;
@@ -168,18 +202,25 @@ struct VectorIndex::State {
 };
 
 VectorIndex::VectorIndex(std::unique_ptr<State> state) : state_(std::move(state)) {}
-VectorIndex::VectorIndex(const IndexOptions& options) : state_(std::make_unique<State>(RowStore(options))) {}
+VectorIndex::VectorIndex(const IndexOptions& options, CodePolicy codes) : state_(std::make_unique<State>(RowStore(options), codes)) {
+  if (codes == CodePolicy::always) check_dim_for_codes(options);
+}
 VectorIndex::~VectorIndex() = default;
 
-std::unique_ptr<VectorIndex> VectorIndex::load(const std::string& path) {
+std::unique_ptr<VectorIndex> VectorIndex::load(const std::string& path, CodePolicy codes) {
   const index::IndexFile file(path);
-  return std::unique_ptr<VectorIndex>(new VectorIndex(std::make_unique<State>(RowStore::copied(file))));
+  auto state = std::make_unique<State>(RowStore::copied(file), codes);
+  if (codes != CodePolicy::never && file.has_codes()) state->codes.adopt_copy(file);
+  return std::unique_ptr<VectorIndex>(new VectorIndex(std::move(state)));
 }
 
-std::unique_ptr<VectorIndex> VectorIndex::open(const std::string& path, bool verify) {
+std::unique_ptr<VectorIndex> VectorIndex::open(const std::string& path, bool verify, CodePolicy codes) {
   auto file = std::make_unique<const index::MappedIndexFile>(path);
   if (verify) file->verify();
-  return std::unique_ptr<VectorIndex>(new VectorIndex(std::make_unique<State>(RowStore::mapped(std::move(file)))));
+  const index::MappedIndexFile& kept = *file;
+  auto state = std::make_unique<State>(RowStore::mapped(std::move(file)), codes);
+  if (codes != CodePolicy::never && kept.has_codes()) state->codes.adopt_mapped(kept);
+  return std::unique_ptr<VectorIndex>(new VectorIndex(std::move(state)));
 }
 
 const IndexOptions& VectorIndex::options() const { return state_->store.options(); }
@@ -187,12 +228,12 @@ const IndexOptions& VectorIndex::options() const { return state_->store.options(
 bool VectorIndex::read_only() const { return state_->store.is_mapped(); }
 
 std::int64_t VectorIndex::size() const {
-  const ReadGuard guard(state_->lock);
+  const ReadGuard guard = state_->read();
   return state_->store.live();
 }
 
 std::vector<std::int64_t> VectorIndex::ids() const {
-  const ReadGuard guard(state_->lock);
+  const ReadGuard guard = state_->read();
   const RowStore& store = state_->store;
   std::vector<std::int64_t> every;
   every.reserve(static_cast<std::size_t>(store.live()));
@@ -208,7 +249,7 @@ bool VectorIndex::contains(std::int64_t id) const {
 }
 
 IndexStats VectorIndex::stats() const {
-  const ReadGuard guard(state_->lock);
+  const ReadGuard guard = state_->read();
   const RowStore& store = state_->store;
   IndexStats stats;
   stats.count = store.live();
@@ -216,6 +257,9 @@ IndexStats VectorIndex::stats() const {
   stats.capacity = store.capacity();
   stats.row_bytes = store.memory_of_rows();
   stats.id_bytes = store.memory_of_ids();
+  stats.coded = state_->codes.present();
+  stats.code_bytes = state_->codes.memory();
+  stats.code_seconds = state_->codes.build_seconds();
   return stats;
 }
 
@@ -230,26 +274,29 @@ void check_vectors(const Rows& rows, const IndexOptions& options) {
 
 }  // namespace
 
-std::vector<std::int64_t> VectorIndex::add(const Rows& rows, const std::int64_t* ids) {
+std::vector<std::int64_t> VectorIndex::add(const Rows& rows, const std::int64_t* ids, const RunOptions& run) {
   check_vectors(rows, options());
   const WriteGuard guard = state_->write();
   RowStore& store = state_->store;
   store.append(rows, ids);
+  state_->codes.follow_append(store, run);
   const std::int64_t* added = store.ids() + store.slots() - rows.count;
   return std::vector<std::int64_t>(added, added + rows.count);
 }
 
-void VectorIndex::update(const Rows& rows, const std::int64_t* ids) {
+void VectorIndex::update(const Rows& rows, const std::int64_t* ids, const RunOptions& run) {
   check_vectors(rows, options());
   const WriteGuard guard = state_->write();
-  state_->store.update(rows, state_->store.find_all(ids, rows.count, true));
+  const std::vector<std::int64_t> slots = state_->store.find_all(ids, rows.count, true);
+  state_->store.update(rows, slots);
+  state_->codes.follow_update(state_->store, slots, run);
 }
 
-void VectorIndex::remove(const std::int64_t* ids, std::int64_t count) {
+void VectorIndex::remove(const std::int64_t* ids, std::int64_t count, const RunOptions& run) {
   const WriteGuard guard = state_->write();
   RowStore& store = state_->store;
   store.remove(store.find_all(ids, count, true));
-  if (store.is_sparse()) store.compact();
+  if (store.is_sparse()) state_->close_gaps(run);
 }
 
 void VectorIndex::reserve(std::int64_t count) {
@@ -273,8 +320,7 @@ void VectorIndex::get(const std::int64_t* ids, std::int64_t count, float* out) c
 
 Found VectorIndex::search(const Rows& queries, const SearchOptions& options, const IndexFilter& filter, const RunOptions& run) const {
   check_queries(queries, this->options());
-  const bool by_ids = filter.id_count >= 0 || filter.prepared != nullptr;
-  const ReadGuard guard = by_ids ? state_->read_with_table() : ReadGuard(state_->lock);
+  const ReadGuard guard = state_->read_for(filter, queries.count, run);
   const std::shared_ptr<const Selection> selection = state_->selection(filter, queries.count);
   return state_->named(state_->best(queries, *selection, options, run));
 }
@@ -321,8 +367,7 @@ BestSlots VectorIndex::State::diverse(const Rows& queries, const Selection& sele
 
 Found VectorIndex::mmr(const Rows& queries, const MmrSearchOptions& options, const IndexFilter& filter, const RunOptions& run) const {
   check_queries(queries, this->options());
-  const bool by_ids = filter.id_count >= 0 || filter.prepared != nullptr;
-  const ReadGuard guard = by_ids ? state_->read_with_table() : ReadGuard(state_->lock);
+  const ReadGuard guard = state_->read_for(filter, queries.count, run);
   const std::shared_ptr<const Selection> selection = state_->selection(filter, queries.count);
   return state_->named(state_->diverse(queries, *selection, options, run));
 }
@@ -333,13 +378,28 @@ std::unique_ptr<PreparedFilter> VectorIndex::prepare(const IndexFilter& filter) 
   return std::make_unique<PreparedFilter>(state_->number, state_->store, filter);
 }
 
-void VectorIndex::save(const std::string& path) const {
-  const ReadGuard guard(state_->lock);
+void VectorIndex::build_codes(const RunOptions& run) const {
+  check_dim_for_codes(options());
+  const WriteGuard guard(state_->lock);
+  state_->codes.build(state_->store, run);
+}
+
+void VectorIndex::save(const std::string& path, const RunOptions& run) const {
   const RowStore& store = state_->store;
-  const index::IndexHeader header{store.options(), store.live(), store.next_id()};
-  const std::vector<index::Run> runs = store.live_runs();
-  index::write_index_file(path, header, {{index::SectionKind::rows, store.rows().data, store.row_bytes(), runs},
-                                         {index::SectionKind::ids, store.ids(), static_cast<std::int64_t>(sizeof(std::int64_t)), runs}});
+  for (;;) {
+    {
+      const ReadGuard guard = state_->read();
+      if (store.dead() == 0) {
+        std::vector<index::SectionData> sections = {{index::SectionKind::rows, store.rows().data, store.slots() * store.row_bytes()},
+                                                    {index::SectionKind::ids, store.ids(), store.slots() * 8}};
+        state_->codes.list_sections(sections);
+        index::write_index_file(path, index::IndexHeader{store.options(), store.slots(), store.next_id()}, sections);
+        return;
+      }
+    }
+    const WriteGuard guard(state_->lock);
+    state_->close_gaps(run);
+  }
 }
 
 }  // namespace prismem

@@ -30,11 +30,16 @@ class IndexMachine(RuleBasedStateMachine):
         shutil.rmtree(self.folder)
 
     @initialize(
-        dim=st.integers(1, 20), dtype=st.sampled_from(DTYPES), metric=st.sampled_from(METRICS), whole=st.booleans()
+        dim=st.integers(1, 20),
+        dtype=st.sampled_from(DTYPES),
+        metric=st.sampled_from(METRICS),
+        whole=st.booleans(),
+        coded=st.booleans(),
     )
-    def begin(self, dim: int, dtype: str, metric: str, whole: bool) -> None:
+    def begin(self, dim: int, dtype: str, metric: str, whole: bool, coded: bool) -> None:
         self.dim, self.dtype, self.metric, self.whole = dim, dtype, metric, whole
-        self.index = VectorIndex(dim, dtype=dtype, metric=metric)
+        self.codes = "always" if coded else "never"
+        self.index = VectorIndex(dim, dtype=dtype, metric=metric, codes=self.codes)
         self.ids: list[int] = []
         self.rows = np.zeros((0, dim), np.float32)
         self.next_id = 0
@@ -45,7 +50,7 @@ class IndexMachine(RuleBasedStateMachine):
             return rng.integers(-2, 3, (count, self.dim)).astype(np.float32)
         return rng.standard_normal((count, self.dim)).astype(np.float32)
 
-    @rule(seed=SEEDS, count=st.sampled_from([0, 1, 3, 17, 700]), automatic=st.booleans())
+    @rule(seed=SEEDS, count=st.sampled_from([0, 1, 3, 17, 1300]), automatic=st.booleans())
     def add(self, seed: int, count: int, automatic: bool) -> None:
         rng = np.random.default_rng(seed)
         rows = self.values(rng, count)
@@ -151,7 +156,7 @@ class IndexMachine(RuleBasedStateMachine):
             opened = VectorIndex.open(path, verify=True)
             assert opened.ids.tolist() == self.ids
             opened.save(path)
-        self.index = VectorIndex.load(path)
+        self.index = VectorIndex.load(path, codes=self.codes)
 
     @invariant()
     def holds_what_the_model_holds(self) -> None:

@@ -22,6 +22,13 @@ namespace prismem {
 
 enum class Metric : std::int32_t { inner_product = 0, cosine = 1 };
 
+// When certified codes of the rows (docs/numerics.md) are made. They shorten searches, cost memory, and change no result.
+enum class CodePolicy {
+  never,      // only by build_codes()
+  automatic,  // when the searches so far would have paid for making them
+  always,     // with the first rows
+};
+
 constexpr std::int64_t kMaxIndexDim = std::int64_t{1} << 24;
 constexpr std::int64_t kMaxIndexBytes = std::int64_t{1} << 46;
 
@@ -73,14 +80,18 @@ struct IndexStats {
   std::int64_t capacity = 0;  // rows that fit before memory grows
   std::int64_t row_bytes = 0;  // memory of rows (of the file, where it is mapped)
   std::int64_t id_bytes = 0;
+  bool coded = false;
+  std::int64_t code_bytes = 0;
+  double code_seconds = 0.0;  // spent on making codes
 };
 
 class VectorIndex {
  public:
-  explicit VectorIndex(const IndexOptions& options);
+  explicit VectorIndex(const IndexOptions& options, CodePolicy codes = CodePolicy::automatic);
   // The index in a file: copied into memory, every checksum verified; or mapped, read-only and at once, its checksums verified on request.
-  static std::unique_ptr<VectorIndex> load(const std::string& path);
-  static std::unique_ptr<VectorIndex> open(const std::string& path, bool verify);
+  // Codes in the file are used unless `codes` is never.
+  static std::unique_ptr<VectorIndex> load(const std::string& path, CodePolicy codes = CodePolicy::automatic);
+  static std::unique_ptr<VectorIndex> open(const std::string& path, bool verify, CodePolicy codes = CodePolicy::automatic);
   ~VectorIndex();
   VectorIndex(const VectorIndex&) = delete;
   VectorIndex& operator=(const VectorIndex&) = delete;
@@ -93,11 +104,11 @@ class VectorIndex {
   IndexStats stats() const;
 
   // Adds rows at the end, under `ids` or, where that is null, under the numbers that follow the largest id ever used (from 0 on).
-  // Returns the ids.
-  std::vector<std::int64_t> add(const Rows& rows, const std::int64_t* ids);
+  // Returns the ids. `run` of the changes is for the codes that follow them.
+  std::vector<std::int64_t> add(const Rows& rows, const std::int64_t* ids, const RunOptions& run = {});
   // Puts other rows in the places of those with `ids`, each named once.
-  void update(const Rows& rows, const std::int64_t* ids);
-  void remove(const std::int64_t* ids, std::int64_t count);
+  void update(const Rows& rows, const std::int64_t* ids, const RunOptions& run = {});
+  void remove(const std::int64_t* ids, std::int64_t count, const RunOptions& run = {});
   void reserve(std::int64_t count);
   // out: (count, dim) floats.
   void get(const std::int64_t* ids, std::int64_t count, float* out) const;
@@ -108,8 +119,11 @@ class VectorIndex {
   // A filter to use again and again. One of ids stays good when the index changes; one of a mask ends with the next add() or remove().
   std::unique_ptr<PreparedFilter> prepare(const IndexFilter& filter) const;
 
-  // Writes the index; until the new file is whole on the disk, what was at `path` stays. The index may be used meanwhile.
-  void save(const std::string& path) const;
+  // Makes codes now, or anew.
+  void build_codes(const RunOptions& run = {}) const;
+
+  // Writes the index with its codes; until the new file is whole on the disk, what was at `path` stays. Searches go on meanwhile.
+  void save(const std::string& path, const RunOptions& run = {}) const;
 
  private:
   struct State;

@@ -25,6 +25,7 @@ Filter = PreparedFilter | NDArray[Any] | Sequence[int] | None
 
 _DTYPES = ("float32", "float16", "bfloat16")  # in the order of the native kinds
 _METRICS = ("inner_product", "cosine")
+_POLICIES = ("never", "auto", "always")
 _MOST = 1 << 62
 _LEAST_POOL = 64
 
@@ -32,7 +33,9 @@ _LEAST_POOL = 64
 @dataclass(frozen=True)
 class IndexStats:
     """What an index holds: `count` rows, `removed` ones whose room is not used again yet, room for `capacity` before
-    memory grows; bytes in memory of rows (`row_bytes`, 0 for a mapped file) and of ids with their table (`id_bytes`).
+    memory grows; bytes in memory of rows (`row_bytes`), of ids with their table (`id_bytes`) and of codes
+    (`code_bytes`), each 0 for what lies in a mapped file; whether there are codes (`coded`) and the seconds that went
+    into making them.
     """
 
     count: int
@@ -40,6 +43,9 @@ class IndexStats:
     capacity: int
     row_bytes: int
     id_bytes: int
+    coded: bool
+    code_bytes: int
+    code_seconds: float
 
 
 class VectorIndex:
@@ -54,6 +60,11 @@ class VectorIndex:
     (n, dim) of numpy or torch on the CPU, float32, float16 or bfloat16 (uint16 bits where dtype is "bfloat16"), of any
     stride; float64 is refused. NaN and infinity are refused by row.
 
+    `codes` says when certified codes of the rows are made (docs/numerics.md): "auto" once the searches so far would
+    have paid for it (about 32 queries over 4096 rows or more), "always" with the first rows, "never"; `build_codes`
+    makes them at once. They take about dim + 10 bytes a row, follow every change, and make searches of many rows
+    several times as fast; no result depends on them.
+
     Searches of several threads run at the same time. A change waits for running searches, and later searches wait for
     it; when it fails, nothing has changed. In a forked child an index works on, unless another thread was changing it
     at the moment of the fork: then its use raises VectorIndexError. `ops.use`, PRISMEM_ISA and PRISMEM_THREADS hold.
@@ -62,13 +73,14 @@ class VectorIndex:
     reading, MemoryError.
     """
 
-    def __init__(self, dim: int, *, dtype: str = "float32", metric: str = "inner_product") -> None:
+    def __init__(self, dim: int, *, dtype: str = "float32", metric: str = "inner_product", codes: str = "auto") -> None:
         number = whole_number(dim, "dim")
         if dtype not in _DTYPES:
             raise ArgumentError(f"dtype: expected one of {', '.join(_DTYPES)}, got {dtype!r}")
         if metric not in _METRICS:
             raise ArgumentError(f"metric: expected one of {', '.join(_METRICS)}, got {metric!r}")
-        self._keep(_native.VectorIndex(min(number, _MOST), _DTYPES.index(dtype), metric == "cosine"))
+        policy = _policy(codes)
+        self._keep(_native.VectorIndex(min(number, _MOST), _DTYPES.index(dtype), metric == "cosine", policy))
 
     def _keep(self, native: _native.VectorIndex) -> None:
         self._native = native
@@ -76,12 +88,15 @@ class VectorIndex:
         self._bits = "bfloat16" if self._dtype == "bfloat16" else None
 
     @classmethod
-    def load(cls, path: str | Path) -> VectorIndex:
-        """The index that `save` wrote, in memory and open to changes; every checksum is verified."""
-        return cls._around(_native.VectorIndex.load(_path(path)))
+    def load(cls, path: str | Path, *, codes: str = "auto") -> VectorIndex:
+        """The index that `save` wrote, in memory and open to changes; every checksum is verified.
+
+        Codes in the file are used unless `codes` is "never".
+        """
+        return cls._around(_native.VectorIndex.load(_path(path), _policy(codes)))
 
     @classmethod
-    def open(cls, path: str | Path, *, verify: bool = False) -> VectorIndex:
+    def open(cls, path: str | Path, *, verify: bool = False, codes: str = "auto") -> VectorIndex:
         """The index that `save` wrote, mapped into memory: read-only, and ready at once whatever its size.
 
         The header is always verified; `verify=True` also reads all rows and compares their checksums, as `load` does.
@@ -89,7 +104,7 @@ class VectorIndex:
         an id (`in`, `get`, a filter of ids) builds the table of ids. The file may be replaced, by `save` or a rename,
         but not be changed in place or cut.
         """
-        return cls._around(_native.VectorIndex.open(_path(path), flag(verify, "verify")))
+        return cls._around(_native.VectorIndex.open(_path(path), flag(verify, "verify"), _policy(codes)))
 
     @classmethod
     def _around(cls, native: _native.VectorIndex) -> VectorIndex:
@@ -148,7 +163,7 @@ class VectorIndex:
         """
         values = self._vectors(vectors)
         numbers = None if ids is None else _ids(ids, values.count)
-        return self._native.add(values.data, numbers)
+        return self._native.add(values.data, numbers, thread_count())
 
     def _vectors(self, vectors: Any) -> Rows:
         if (place := place_of(vectors, "vectors")).device != "cpu":
@@ -160,11 +175,11 @@ class VectorIndex:
     def update(self, ids: NDArray[Any] | Sequence[int], vectors: Any) -> None:
         """Replace the rows of `ids` (n,), each named once, by `vectors` (n, dim); they keep their places."""
         values = self._vectors(vectors)
-        self._native.update(_ids(ids, values.count), values.data)
+        self._native.update(_ids(ids, values.count), values.data, thread_count())
 
     def remove(self, ids: NDArray[Any] | Sequence[int]) -> None:
         """Remove the rows of `ids` (n,), each named once; an unknown one is an error, and nothing is removed."""
-        self._native.remove(_ids(ids))
+        self._native.remove(_ids(ids), thread_count())
 
     def reserve(self, count: int) -> None:
         """Make room for `count` rows in all, so that adding up to them moves no memory."""
@@ -189,8 +204,7 @@ class VectorIndex:
             min(whole_number(k, "k"), _MOST),
             threshold(min_score, "min_score"),
             _filter(filter),
-            _instruction_set("top_k", place),
-            thread_count(),
+            *_how("top_k", place),
         )
         return _result(found, place)
 
@@ -222,8 +236,7 @@ class VectorIndex:
             weight(relevance_weight, "relevance_weight"),
             threshold(min_relevance, "min_relevance"),
             _filter(filter),
-            _instruction_set("mmr_select", place),
-            thread_count(),
+            *_how("mmr_select", place),
         )
         return _result(found, place)
 
@@ -234,13 +247,20 @@ class VectorIndex:
         """
         return self._native.prepare(_filter(filter))
 
-    def save(self, path: str | Path) -> None:
-        """Write the index to one file (docs/formats.md) that replaces what is at `path` when it is whole on the disk.
+    def build_codes(self) -> None:
+        """Make the codes now, or anew for rows that have changed a lot; `stats` says how long it took.
 
-        A kill at any moment leaves the old file or the new one. VectorIndexError where the place cannot be written;
-        what was there stays.
+        A mapped index holds codes made so in memory.
         """
-        self._native.save(_path(path))
+        self._native.build_codes(thread_count())
+
+    def save(self, path: str | Path) -> None:
+        """Write the index and its codes to one file (docs/formats.md).
+
+        It takes the place of what is at `path` when it is whole on the disk: a kill at any moment leaves the old file
+        or the new one. VectorIndexError where the place cannot be written; what was there stays.
+        """
+        self._native.save(_path(path), thread_count())
 
 
 def _path(path: str | Path) -> bytes:
@@ -290,14 +310,21 @@ def _filter(filter: Any) -> PreparedFilter | NDArray[Any] | None:
     return np.ascontiguousarray(_whole_numbers(filter, "filter"))
 
 
-def _instruction_set(op: str, place: Place) -> str:
+def _policy(codes: str) -> int:
+    if codes not in _POLICIES:
+        raise ArgumentError(f"codes: expected one of {', '.join(_POLICIES)}, got {codes!r}")
+    return _POLICIES.index(codes)
+
+
+def _how(op: str, place: Place) -> tuple[str, int]:
+    """The instruction set and the most threads (0: all cores) of a call."""
     choice = choose(op, place)
     if choice.backend != "cpu":
         raise NoImplementation(
             f"VectorIndex: its rows are held by the C++ core, which the backend {choice.backend!r} cannot search "
             f"({choice.reason}); use ops.{op} with arrays of your own"
         )
-    return choice.variant
+    return choice.variant, thread_count()
 
 
 def _result(found: tuple[Any, Any, Any], place: Place) -> SearchResult:
