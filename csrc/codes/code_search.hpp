@@ -1,8 +1,8 @@
 // Exact top-k over rows that have codes.
 #pragma once
 
+#include "codes/row_codes.hpp"
 #include "prismem/ops.hpp"
-#include "simd/codes.hpp"
 
 namespace prismem {
 

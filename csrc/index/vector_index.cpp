@@ -372,10 +372,10 @@ Found VectorIndex::mmr(const Rows& queries, const MmrSearchOptions& options, con
   return state_->named(state_->diverse(queries, *selection, options, run));
 }
 
-std::unique_ptr<PreparedFilter> VectorIndex::prepare(const IndexFilter& filter) const {
+std::shared_ptr<PreparedFilter> VectorIndex::prepare(const IndexFilter& filter) const {
   if (filter.prepared != nullptr) throw ArgumentError("filter: it is prepared already");
   const ReadGuard guard = state_->read_with_table();
-  return std::make_unique<PreparedFilter>(state_->number, state_->store, filter);
+  return std::make_shared<PreparedFilter>(state_->number, state_->store, filter);
 }
 
 void VectorIndex::build_codes(const RunOptions& run) const {

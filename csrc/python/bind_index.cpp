@@ -118,7 +118,7 @@ Result mmr(const VectorIndex& self, const py::array& queries, std::int64_t k, st
   return result_of(unlocked([&] { return self.mmr(rows, options, allowed, RunOptions{isa, threads}); }));
 }
 
-std::unique_ptr<PreparedFilter> prepare(const VectorIndex& self, const py::object& filter) {
+std::shared_ptr<PreparedFilter> prepare(const VectorIndex& self, const py::object& filter) {
   const IndexFilter allowed = filter_of(filter);
   return unlocked([&] { return self.prepare(allowed); });
 }
@@ -162,7 +162,7 @@ void save(const VectorIndex& self, const std::string& path, int threads) { self.
 
 void bind_index(py::module_& module) {
   const auto without_gil = py::call_guard<py::gil_scoped_release>();
-  py::class_<PreparedFilter>(module, "PreparedFilter", "What VectorIndex.prepare made of a filter.");
+  py::class_<PreparedFilter, std::shared_ptr<PreparedFilter>>(module, "PreparedFilter", "What VectorIndex.prepare made of a filter.");
   py::class_<VectorIndex>(module, "VectorIndex", "Engine of prismem_core.index.VectorIndex.")
       .def(py::init(&make), py::arg("dim"), py::arg("kind"), py::arg("cosine"), py::arg("codes"))
       .def_static("load", &load, py::arg("path"), py::arg("codes"), without_gil)

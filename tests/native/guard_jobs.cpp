@@ -88,7 +88,7 @@ Work coded_top_k_job(std::int64_t queries, std::int64_t keys) {
   return [=, asked = Cloud(queries, 384, 2), hits = Hits(queries, 10)]() mutable {
     TopKOptions options;
     options.k = 10;
-    coded_top_k(asked.rows(), held->rows(), *codes, kAll, options, 10, hits.scores.data(), hits.indices.data(), hits.counts.data(), kRun);
+    coded_top_k(asked.rows(), held->rows(), codes->view(), kAll, options, 10, hits.scores.data(), hits.indices.data(), hits.counts.data(), kRun);
   };
 }
 

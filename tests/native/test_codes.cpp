@@ -58,7 +58,7 @@ void same_with_codes(const Cloud& queries, const Cloud& keys, const RowCodes& co
   Hits plain(queries.rows().count, width);
   Hits coded(queries.rows().count, width);
   plain.report = top_k(queries.rows(), keys.rows(), kWhole, mask, options, width, plain.scores.data(), plain.indices.data(), plain.counts.data(), run);
-  coded.report = coded_top_k(queries.rows(), keys.rows(), codes, mask, options, width, coded.scores.data(), coded.indices.data(), coded.counts.data(), run);
+  coded.report = coded_top_k(queries.rows(), keys.rows(), codes.view(), mask, options, width, coded.scores.data(), coded.indices.data(), coded.counts.data(), run);
   PRISMEM_CHECK(plain == coded);
 }
 

@@ -5,7 +5,6 @@
 #include <thread>
 #include <tuple>
 
-#include "index/selection.hpp"
 #include "matrices.hpp"
 #include "prismem/index.hpp"
 #include "support/error.hpp"
@@ -109,7 +108,7 @@ PRISMEM_TEST(a_filter_of_ids_holds_before_the_selection) {
   filter.id_count = static_cast<std::int64_t>(wanted_ids.size());
   const std::vector<std::int64_t> wanted = expected(queries, 0, keys, held, 5);
   PRISMEM_CHECK(searched(index, queries.rows(), 5, filter).ids == wanted);
-  const std::unique_ptr<PreparedFilter> prepared = index.prepare(filter);
+  const std::shared_ptr<PreparedFilter> prepared = index.prepare(filter);
   IndexFilter again;
   again.prepared = prepared.get();
   PRISMEM_CHECK(searched(index, queries.rows(), 5, again).ids == wanted);

@@ -117,7 +117,7 @@ class VectorIndex {
   // Maximal marginal relevance (ops.hpp, mmr_select) among the `pool` best rows of search(); scores are those of the moment of selection.
   Found mmr(const Rows& queries, const MmrSearchOptions& options, const IndexFilter& filter, const RunOptions& run) const;
   // A filter to use again and again. One of ids stays good when the index changes; one of a mask ends with the next add() or remove().
-  std::unique_ptr<PreparedFilter> prepare(const IndexFilter& filter) const;
+  std::shared_ptr<PreparedFilter> prepare(const IndexFilter& filter) const;
 
   // Makes codes now, or anew.
   void build_codes(const RunOptions& run = {}) const;
