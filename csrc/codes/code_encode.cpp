@@ -101,7 +101,8 @@ void encode_row(const Rows& rows, std::int64_t index, const CodeStore& store, co
     encode_lanes(scratch.row + j, store.centre + j, unit, 1.0 / scale, dim - j, scratch.codes + j, sums);
   }
   store_codes(scratch.codes, dim, lines, low);
-  const double slack = kDoubleSlack * (norm * unit + store.centre_norm);
+  // What doubles lose in y and in y / scale.
+  const double slack = kDoubleSlack * (norm * unit + store.centre_norm + scale);
   const auto length = [&](double sum) { return scale * __builtin_sqrt(sum) * (1.0 + kDoubleSlack) + slack; };
   header[0] = scale_bits;
   header[kCodeRows] = round_up_bfloat(length(sum_of_eight(sums.high)));

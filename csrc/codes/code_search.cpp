@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "simd/dispatch.hpp"
+#include "support/huge_buffer.hpp"
 #include "support/parallel.hpp"
 
 namespace prismem {
@@ -14,36 +15,10 @@ constexpr std::int64_t kFewestRows = 1024;      // below this the rows are score
 constexpr std::int64_t kRowsPerHit = 16;        // with more hits than this, too many rows pass
 constexpr std::int64_t kSampleRows = 2048;
 constexpr std::int64_t kRowsPerAllowed = 32;    // a mask that lets fewer pass leaves little to read
+constexpr std::int64_t kFewestTileQueries = 8;  // fewer go through the rows one by one
 constexpr double kMostScored = 0.4;             // share of rows that may have to be scored before plain search is faster
+constexpr double kMostScoredBatched = 0.04;
 constexpr double kCodeSpeed = 8.0;              // codes are searched about this many times as fast as rows
-
-// The codes of queries and the packed queries themselves, with the memory they need.
-class PreparedQueries {
- public:
-  PreparedQueries(std::int64_t count, std::int64_t dim)
-      : padded_(code_groups(dim) * 8),
-        low_bytes_(low_row_bytes(dim)),
-        rows_(new float[static_cast<std::size_t>(count * padded_)]),
-        codes_(new std::int8_t[static_cast<std::size_t>(count * 2 * low_bytes_)]),
-        queries_(static_cast<std::size_t>(count)) {}
-
-  void prepare(const CodeTable& table, const Rows& queries, std::int64_t id, const CodeView& view, float threshold, std::int8_t* scratch) {
-    CodeSearchQuery& query = queries_[static_cast<std::size_t>(id)];
-    float* row = rows_.get() + id * padded_;
-    std::int8_t* low = codes_.get() + id * 2 * low_bytes_;
-    query = CodeSearchQuery{row, CodedQuery{low, low + low_bytes_, 0, BoundTerms{}, 0.0}, id, threshold, 0};
-    table.prepare(queries, id, view, row, scratch, query.coded);
-  }
-
-  CodeSearchQuery* data() { return queries_.data(); }
-
- private:
-  std::int64_t padded_;
-  std::int64_t low_bytes_;
-  std::unique_ptr<float[]> rows_;
-  std::unique_ptr<std::int8_t[]> codes_;
-  std::vector<CodeSearchQuery> queries_;
-};
 
 std::int64_t count_allowed(const Mask& mask, std::int64_t count) {
   std::int64_t allowed = 0;
@@ -51,72 +26,161 @@ std::int64_t count_allowed(const Mask& mask, std::int64_t count) {
   return allowed;
 }
 
+bool is_coded(double norm, bool normalize) { return normalize ? norm <= std::numeric_limits<double>::max() : norm <= kMaxCodeNorm; }
+
+// Codes take part only if they are of this metric, and if there is enough to gain.
+bool worth_trying(const Rows& queries, const Rows& keys, const CodeView& view, const Mask& mask, const TopKOptions& options) {
+  if (view.normalize != options.normalize || !view.regular) return false;
+  if (queries.count == 0 || options.k == 0 || keys.count < kFewestRows || options.k > keys.count / kRowsPerHit) return false;
+  const bool shared_mask = mask.data != nullptr && mask.query_stride == 0;
+  return !shared_mask || count_allowed(mask, keys.count) >= keys.count / kRowsPerAllowed;
+}
+
+// One search: its queries, prepared, and the heaps and scratch memory of its threads.
+class CodedSearch {
+ public:
+  CodedSearch(const OpTable& table, const Rows& queries, const Rows& keys, const CodeView& view, const Mask& mask, const TopKOptions& options,
+              int threads)
+      : table_(table),
+        queries_(queries),
+        options_(options),
+        whole_{keys, view, mask, 0, code_blocks(keys.count)},
+        threads_(threads),
+        num_queries_(static_cast<std::size_t>(queries.count)),
+        groups_(code_groups(queries.dim)),
+        low_bytes_(low_row_bytes(queries.dim)),
+        batched_(queries.count >= kFewestTileQueries),
+        rows_(new float[num_queries_ * static_cast<std::size_t>(8 * groups_)]),
+        codes_(new std::int8_t[num_queries_ * static_cast<std::size_t>(2 * low_bytes_)]),
+        candidates_(new CodeCandidate[static_cast<std::size_t>(threads * kMaxCandidates)]),
+        prepared_(num_queries_) {
+    if (!batched_) return;
+    const std::size_t tiles = (num_queries_ + static_cast<std::size_t>(table.codes.tile_queries) - 1) / static_cast<std::size_t>(table.codes.tile_queries);
+    tiles_.resize(tiles);
+    packed_.reset(new std::int8_t[tiles * tile_bytes()]);
+    lines_.resize(static_cast<std::size_t>(threads) * line_bytes());
+  }
+
+  // Heaps of the first part of the rows, in the caller's arrays.
+  void add_heaps(float* scores, std::int64_t* indices, std::int64_t width) {
+    for (std::int64_t id = 0; id < queries_.count; ++id) heaps_.push_back(Heap{scores + id * width, indices + id * width, options_.k, 0, -1});
+  }
+
+  // Codes of all queries; thresholds from a sample of the rows. False where plain search is needed or will be faster.
+  bool prepare() {
+    const float lowest = options_.has_min_score ? options_.min_score : -std::numeric_limits<float>::infinity();
+    const std::int64_t step = std::max<std::int64_t>(1, whole_.block_end * kCodeRows / kSampleRows);
+    const std::int64_t per_job = table_.codes.tile_queries;
+    const std::int64_t jobs = (queries_.count + per_job - 1) / per_job;
+    std::vector<double> scored(num_queries_, 0.0);
+    std::vector<std::int8_t> query_codes(static_cast<std::size_t>(threads_ * 8 * groups_));
+    parallel_for(jobs, threads_, [&](int worker, std::int64_t job) {
+      std::int8_t* own_codes = query_codes.data() + worker * 8 * groups_;
+      const std::int64_t begin = job * per_job;
+      const std::int64_t end = std::min(begin + per_job, queries_.count);
+      for (std::int64_t id = begin; id < end; ++id) {
+        CodeSearchQuery& query = prepared_[static_cast<std::size_t>(id)];
+        float* row = rows_.get() + id * 8 * groups_;
+        std::int8_t* low = codes_.get() + id * 2 * low_bytes_;
+        query = CodeSearchQuery{row, CodedQuery{low, low + low_bytes_, 0, BoundTerms{}, 0.0}, id, lowest, 0};
+        table_.codes.prepare(queries_, id, whole_.view, row, own_codes, query.coded);
+        if (!is_coded(query.coded.norm, options_.normalize)) return;
+        scored[static_cast<std::size_t>(id)] =
+            table_.codes.sample(whole_, step, query, heaps_[static_cast<std::size_t>(id)], scratch_of(worker));
+      }
+      if (!batched_) return;
+      CodeTile& tile = tiles_[static_cast<std::size_t>(job)];
+      tile.packed = packed_.get() + static_cast<std::size_t>(job) * tile_bytes();
+      table_.codes.prepare_tile(whole_.view, &prepared_[static_cast<std::size_t>(begin)], end - begin, own_codes, tile);
+    });
+    double all = 0.0;
+    for (std::size_t id = 0; id < num_queries_; ++id) {
+      if (!is_coded(prepared_[id].coded.norm, options_.normalize)) return false;
+      all += scored[id];
+    }
+    return all <= (batched_ ? kMostScoredBatched : kMostScored) * static_cast<double>(num_queries_);
+  }
+
+  // Each thread takes a range of rows, with thresholds and heaps of its own; all hits end in the heaps of the caller.
+  void run() {
+    const std::size_t others = static_cast<std::size_t>(threads_ - 1) * num_queries_;
+    const std::size_t k = static_cast<std::size_t>(options_.k);
+    const std::unique_ptr<float[]> scores(new float[others * k]);
+    const std::unique_ptr<std::int64_t[]> indices(new std::int64_t[others * k]);
+    for (std::size_t i = 0; i < others; ++i) heaps_.push_back(Heap{scores.get() + i * k, indices.get() + i * k, options_.k, 0, -1});
+    const std::int64_t share = (whole_.block_end + threads_ - 1) / threads_;
+    parallel_for(threads_, threads_, [&](int worker, std::int64_t part) {
+      CodeSearchTask task = whole_;
+      task.block_begin = std::min(part * share, whole_.block_end);
+      task.block_end = std::min(task.block_begin + share, whole_.block_end);
+      std::vector<CodeSearchQuery> own = prepared_;
+      Heap* heaps = heaps_.data() + static_cast<std::size_t>(part) * num_queries_;
+      if (batched_) {
+        table_.codes.tiles(task, tiles_.data(), own.data(), queries_.count, heaps, scratch_of(worker));
+      } else {
+        table_.codes.stream(task, own.data(), queries_.count, heaps, scratch_of(worker));
+      }
+    });
+    for (std::size_t other = num_queries_; other < heaps_.size(); ++other) table_.top_k_merge(heaps_[other % num_queries_], heaps_[other]);
+    heaps_.resize(num_queries_);
+    for (Heap& heap : heaps_) table_.top_k_finish(heap);
+  }
+
+  const std::vector<Heap>& heaps() const { return heaps_; }
+
+ private:
+  std::size_t tile_bytes() const { return static_cast<std::size_t>(8 * groups_ * table_.codes.tile_queries); }
+  std::size_t line_bytes() const { return static_cast<std::size_t>(kTileRunBlocks * 128 * groups_); }
+
+  CodeSearchScratch scratch_of(int worker) {
+    unsigned char* lines = batched_ ? lines_.data() + static_cast<std::size_t>(worker) * line_bytes() : nullptr;
+    return CodeSearchScratch{candidates_.get() + worker * kMaxCandidates, lines};
+  }
+
+  const OpTable& table_;
+  const Rows& queries_;
+  const TopKOptions& options_;
+  const CodeSearchTask whole_;
+  const int threads_;
+  const std::size_t num_queries_;
+  const std::int64_t groups_;
+  const std::int64_t low_bytes_;
+  const bool batched_;
+  std::unique_ptr<float[]> rows_;
+  std::unique_ptr<std::int8_t[]> codes_;
+  std::unique_ptr<CodeCandidate[]> candidates_;
+  std::unique_ptr<std::int8_t[]> packed_;
+  HugeBuffer lines_;
+  std::vector<CodeTile> tiles_;
+  std::vector<CodeSearchQuery> prepared_;
+  std::vector<Heap> heaps_;
+};
+
 }  // namespace
 
 Report coded_top_k(const Rows& queries, const Rows& keys, const CodeView& view, const Mask& mask, const TopKOptions& options,
                    std::int64_t width, float* scores, std::int64_t* indices, std::int64_t* counts, const RunOptions& run) {
-  const auto plain = [&] {
-    return top_k(queries, keys, Segments{nullptr, 0, nullptr}, mask, options, width, scores, indices, counts, run);
-  };
-  const bool useful = view.normalize == options.normalize && view.regular && keys.count >= kFewestRows && queries.count > 0 &&
-                      options.k > 0 && options.k * kRowsPerHit <= keys.count;
-  if (!useful) return plain();
-  if (mask.data != nullptr && mask.query_stride == 0 && count_allowed(mask, keys.count) * kRowsPerAllowed < keys.count) return plain();
-
   const OpTable& table = op_table(run.isa);
-  PreparedQueries prepared(queries.count, queries.dim);
-  const float lowest = options.has_min_score ? options.min_score : -std::numeric_limits<float>::infinity();
-  std::vector<std::int8_t> codes_of_query(static_cast<std::size_t>(code_groups(queries.dim) * 8));
-  for (std::int64_t id = 0; id < queries.count; ++id) {
-    prepared.prepare(table.codes, queries, id, view, lowest, codes_of_query.data());
-    const double norm = prepared.data()[id].coded.norm;
-    if (!(options.normalize ? norm <= std::numeric_limits<double>::max() : norm <= kMaxCodeNorm)) return plain();
-  }
-
-  const std::int64_t blocks = code_blocks(keys.count);
   const double work = static_cast<double>(queries.count) * static_cast<double>(keys.count) * static_cast<double>(queries.dim);
   const int threads = thread_count(run.threads, work / kCodeSpeed);
-  const std::int64_t part_blocks = (blocks + threads - 1) / threads;
-
-  std::vector<CodeCandidate> candidates(static_cast<std::size_t>(kMaxCandidates * threads));
-  const auto scratch_of = [&](int worker) { return CodeSearchScratch{candidates.data() + kMaxCandidates * worker, nullptr}; };
-  std::vector<Heap> heaps;
-  for (std::int64_t id = 0; id < queries.count; ++id) heaps.push_back(Heap{scores + id * width, indices + id * width, options.k, 0, -1});
-
-  // A sample raises the thresholds from the start, and tells where codes prove too little.
-  const std::int64_t step = std::max<std::int64_t>(1, blocks * kCodeRows / kSampleRows);
-  double scored = 0.0;
-  for (std::int64_t id = 0; id < queries.count; ++id) {
-    const CodeSearchTask task{keys, view, mask, 0, blocks};
-    scored += table.codes.sample(task, step, prepared.data()[id], heaps[static_cast<std::size_t>(id)], scratch_of(0));
+  bool found = false;
+  if (worth_trying(queries, keys, view, mask, options)) {
+    CodedSearch search(table, queries, keys, view, mask, options, threads);
+    search.add_heaps(scores, indices, width);
+    if (search.prepare()) {
+      search.run();
+      found = true;
+      for (std::int64_t id = 0; id < queries.count; ++id) {
+        const Heap& heap = search.heaps()[static_cast<std::size_t>(id)];
+        counts[id] = heap.size;
+        std::fill(heap.scores + heap.size, heap.scores + width, -std::numeric_limits<float>::infinity());
+        std::fill(heap.indices + heap.size, heap.indices + width, std::int64_t{-1});
+      }
+    }
   }
-  if (scored > kMostScored * static_cast<double>(queries.count)) return plain();
-
-  // Each thread takes a range of rows and has queries and heaps of its own; the first fills the caller's arrays.
-  const std::size_t num_queries = static_cast<std::size_t>(queries.count);
-  const std::size_t others = static_cast<std::size_t>(threads - 1) * num_queries;
-  std::vector<float> other_scores(others * static_cast<std::size_t>(options.k));
-  std::vector<std::int64_t> other_indices(others * static_cast<std::size_t>(options.k));
-  for (std::size_t i = 0; i < others; ++i) {
-    const std::size_t offset = i * static_cast<std::size_t>(options.k);
-    heaps.push_back(Heap{other_scores.data() + offset, other_indices.data() + offset, options.k, 0, -1});
-  }
-  parallel_for(threads, threads, [&](int worker, std::int64_t part) {
-    const CodeSearchTask task{keys, view, mask, std::min(part * part_blocks, blocks), std::min((part + 1) * part_blocks, blocks)};
-    std::vector<CodeSearchQuery> own(prepared.data(), prepared.data() + queries.count);
-    table.codes.stream(task, own.data(), queries.count, heaps.data() + static_cast<std::size_t>(part) * num_queries, scratch_of(worker));
-  });
-
+  if (!found) return top_k(queries, keys, Segments{nullptr, 0, nullptr}, mask, options, width, scores, indices, counts, run);
   Report report;
   report.isa = table.isa;
-  for (std::size_t id = 0; id < num_queries; ++id) {
-    Heap& heap = heaps[id];
-    for (std::size_t part = 1; part < static_cast<std::size_t>(threads); ++part) table.top_k_merge(heap, heaps[part * num_queries + id]);
-    table.top_k_finish(heap);
-    counts[id] = heap.size;
-    std::fill(heap.scores + heap.size, heap.scores + width, -std::numeric_limits<float>::infinity());
-    std::fill(heap.indices + heap.size, heap.indices + width, std::int64_t{-1});
-  }
   return report;
 }
 

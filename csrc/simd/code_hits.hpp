@@ -69,6 +69,27 @@ inline void score_rows(const CodeSearchTask& task, std::int64_t begin, std::int6
   }
 }
 
+// Scores every row of begin .. end for the queries of a tile, whose packed rows follow each other.
+inline void score_rows_of_tile(const CodeSearchTask& task, std::int64_t begin, std::int64_t end, CodeSearchQuery* queries, std::int64_t count, Heap* heaps) {
+  double query_norms[kMaxTileQueries];
+  for (std::int64_t q = 0; q < count; ++q) query_norms[q] = queries[q].coded.norm;
+  const PackedQueries packed{queries[0].row, padded_dim(task.view.dim), count, task.view.normalize ? query_norms : nullptr};
+  const bool shared_mask = task.mask.data != nullptr && task.mask.query_stride == 0;
+  double norms[kKeyBlock];
+  float scores[kMaxTileQueries * kKeyBlock];
+  for (; begin < end; begin += kKeyBlock) {
+    const std::int64_t rows = end - begin < kKeyBlock ? end - begin : kKeyBlock;
+    score_keys(packed, task.keys, nullptr, begin, rows, norms, scores, kKeyBlock);
+    for (std::int64_t q = 0; q < count; ++q) {
+      for (std::int64_t i = 0; i < rows; ++i) {
+        const std::int64_t row = begin + i;
+        const bool allowed = shared_mask ? task.mask.data[row * task.mask.key_stride] != 0 : allowed_pair(task.mask, queries[q].id, row);
+        if (allowed) offer(queries[q], heaps[q], scores[q * kKeyBlock + i], row);
+      }
+    }
+  }
+}
+
 // Scores the candidates whose bounds still reach the threshold, a few at a time, and returns how many those were.
 inline std::int64_t score_candidates(const CodeSearchTask& task, const CodeCandidate* candidates, std::int64_t count, CodeSearchQuery* query, Heap* heap) {
   constexpr std::int64_t kAtOnce = 8;

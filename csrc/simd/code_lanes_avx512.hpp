@@ -140,10 +140,10 @@ inline void unpack_tile_lines(const std::uint8_t* lines, const std::uint8_t* low
   }
 }
 
-inline void tile_dots(const std::uint8_t* lines, std::int64_t block_stride, std::int64_t steps, const std::int8_t* queries, I16* sums) {
+inline void tile_dots(const std::uint8_t* lines, std::int64_t block_stride, std::int64_t steps, const std::int8_t* queries, const std::int32_t* offsets, I16* sums) {
   __m512i first[kTileQueries];
   __m512i second[kTileQueries];
-  for (int q = 0; q < kTileQueries; ++q) first[q] = second[q] = _mm512_setzero_si512();
+  for (int q = 0; q < kTileQueries; ++q) first[q] = second[q] = _mm512_set1_epi32(offsets[q]);
   for (std::int64_t s = 0; s < steps; ++s) {
     const __m512i a = _mm512_load_si512(lines + 64 * s);
     const __m512i b = _mm512_load_si512(lines + block_stride + 64 * s);

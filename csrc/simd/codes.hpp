@@ -125,6 +125,13 @@ struct CodeSearchScratch {
   std::uint8_t* lines;        // kTileRunBlocks unpacked blocks of 128 bytes a group, 64-byte aligned
 };
 
+// Codes of a few queries for the batched product, packed for it: 4 bytes at (s * queries of a tile + q) for the dimensions 4 s ...
+struct CodeTile {
+  std::int8_t* packed;  // 8 bytes a group for each query of a tile, the missing ones too
+  std::int32_t offsets[kMaxTileQueries];  // what makes the sums of codes sums of centred codes
+  BoundTerms terms[kMaxTileQueries];
+};
+
 struct Heap;
 
 // The kernels on codes of one instruction set; `top_k_...` of simd/op_table.hpp merge and finish the heaps.
@@ -134,6 +141,11 @@ struct CodeTable {
   void (*prepare)(const Rows& queries, std::int64_t id, const CodeView&, float* row, std::int8_t* codes, CodedQuery&);
   double (*sample)(const CodeSearchTask&, std::int64_t step, CodeSearchQuery&, Heap&, const CodeSearchScratch&);
   void (*stream)(const CodeSearchTask&, CodeSearchQuery* queries, std::int64_t count, Heap* heaps, const CodeSearchScratch&);
+  // Queries of one tile; tile t holds the queries from t * tile_queries on.
+  std::int64_t tile_queries;
+  void (*prepare_tile)(const CodeView&, const CodeSearchQuery* queries, std::int64_t count, std::int8_t* codes, CodeTile&);
+  void (*tiles)(const CodeSearchTask&, const CodeTile* tiles, CodeSearchQuery* queries, std::int64_t count, Heap* heaps,
+                const CodeSearchScratch&);
 };
 
 }  // namespace prismem
