@@ -184,4 +184,29 @@ Report coded_top_k(const Rows& queries, const Rows& keys, const CodeView& view, 
   return report;
 }
 
+void code_bounds(const Rows& queries, const RowCodes& codes, int bits, float* out, const RunOptions& run) {
+  const CodeTable& table = op_table(run.isa).codes;
+  const CodeView view = codes.view();
+  const std::int64_t groups = code_groups(view.dim);
+  const std::int64_t low_bytes = low_row_bytes(view.dim);
+  std::vector<float> row(static_cast<std::size_t>(8 * groups));
+  std::vector<std::int8_t> scratch(static_cast<std::size_t>(8 * groups));
+  std::vector<std::int8_t> query_codes(static_cast<std::size_t>(2 * low_bytes));
+  std::vector<std::int8_t> packed(static_cast<std::size_t>(8 * groups * table.tile_queries));
+  HugeBuffer lines(static_cast<std::size_t>(128 * groups));
+  const CodeSearchTask task{queries, view, Mask{nullptr, 0, 0}, 0, code_blocks(view.count)};
+  for (std::int64_t id = 0; id < queries.count; ++id) {
+    float* bounds = out + id * view.count;
+    CodeSearchQuery query{row.data(), CodedQuery{query_codes.data(), query_codes.data() + low_bytes, 0, BoundTerms{}, 0.0}, id, 0.0f, 0};
+    table.prepare(queries, id, view, row.data(), scratch.data(), query.coded);
+    if (!is_coded(query.coded.norm, view.normalize)) {
+      std::fill(bounds, bounds + view.count, std::numeric_limits<float>::infinity());
+      continue;
+    }
+    CodeTile tile{packed.data(), {}, {}};
+    table.prepare_tile(view, &query, 1, scratch.data(), tile);
+    table.bounds(task, query, bits, tile, CodeSearchScratch{nullptr, lines.data()}, bounds);
+  }
+}
+
 }  // namespace prismem

@@ -12,4 +12,8 @@ namespace prismem {
 Report coded_top_k(const Rows& queries, const Rows& keys, const CodeView& view, const Mask& mask, const TopKOptions& options,
                    std::int64_t width, float* scores, std::int64_t* indices, std::int64_t* counts, const RunOptions& run);
 
+// out (queries, codes.count()): the upper bounds that a search would go by, from the first `bits` of the codes: 4, 8, or those of
+// the batched product (0). Infinite for queries and rows without bounds. For tests and for those who want to see how sharp they are.
+void code_bounds(const Rows& queries, const RowCodes& codes, int bits, float* out, const RunOptions& run);
+
 }  // namespace prismem

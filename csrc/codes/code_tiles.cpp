@@ -63,8 +63,8 @@ inline void score_pairs(const CodeSearchTask& task, const CodeCandidate* candida
     CodeSearchQuery& query = queries[candidates[i].sum];
     const std::int64_t row = candidates[i].row;
     if (candidates[i].bound < query.threshold || !allowed_pair(task.mask, query.id, row)) continue;
-    double norm;
-    float score;
+    double norm = 0.0;
+    float score = 0.0f;
     score_keys(packed_query(task, query), task.keys, &row, 0, 1, &norm, &score, 1);
     offer(query, heaps[candidates[i].sum], score, row);
   }
@@ -121,6 +121,31 @@ void code_tiles(const CodeSearchTask& task, const CodeTile* tiles, CodeSearchQue
         score_pairs(task, scratch.candidates, found, own, heaps + first);
       }
     }
+  }
+}
+
+void code_bounds(const CodeSearchTask& task, const CodeSearchQuery& query, int bits, const CodeTile& tile, const CodeSearchScratch& scratch,
+                 float* out) {
+  const CodeView& view = task.view;
+  const std::int64_t groups = code_groups(view.dim);
+  const std::int64_t low_bytes = low_row_bytes(view.dim);
+  for (std::int64_t block = task.block_begin; block < task.block_end; ++block) {
+    std::int32_t sum[kCodeRows];
+    float bound[kCodeRows];
+    if (bits == 0) {
+      I16 sums[kTileBlocks * kTileQueries];
+      unpack_tile_lines(block_at(view, block) + kCodeHeaderBytes, view.low + block * kCodeRows * low_bytes, low_bytes, groups, scratch.lines);
+      tile_dots(scratch.lines, 0, 2 * groups, tile.packed, tile.offsets, sums);
+      const CodeHeader header = header_at(view, block);
+      store16(bound, bounds(sums[0], load_bfloats16(header.scale), tile_errors(view, block), load_bfloats16(header.norm), tile.terms[0]));
+    } else {
+      const I16 sums = high_sums(view, block, query.coded);
+      store16(sum, sums);
+      store16(bound, high_bounds(view, block, sums, query.coded));
+    }
+    const std::int64_t first = block * kCodeRows;
+    const std::int64_t rows = view.count - first < kCodeRows ? view.count - first : kCodeRows;
+    for (std::int64_t i = 0; i < rows; ++i) out[first + i] = bits == 8 ? full_bound(view, first + i, sum[i], query.coded) : bound[i];
   }
 }
 

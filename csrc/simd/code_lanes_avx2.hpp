@@ -194,22 +194,37 @@ inline void tile_dots(const std::uint8_t* lines, std::int64_t, std::int64_t step
   for (int q = 0; q < kTileQueries; ++q) sums[q] = I16{_mm256_set1_epi32(offsets[q]), _mm256_set1_epi32(offsets[q])};
   for (std::int64_t begin = 0; begin < steps; begin += kTileRun) {
     const std::int64_t end = steps - begin < kTileRun ? steps : begin + kTileRun;
-    __m256i pairs[2 * kTileQueries];
-    for (int i = 0; i < 2 * kTileQueries; ++i) pairs[i] = _mm256_setzero_si256();
+    __m256i a0 = _mm256_setzero_si256(), a1 = a0, a2 = a0, a3 = a0, a4 = a0, a5 = a0;
+    __m256i b0 = a0, b1 = a0, b2 = a0, b3 = a0, b4 = a0, b5 = a0;
+    const auto add = [](__m256i& a, __m256i& b, __m256i first, __m256i second, __m256i query) {
+      a = _mm256_add_epi16(a, _mm256_maddubs_epi16(first, query));
+      b = _mm256_add_epi16(b, _mm256_maddubs_epi16(second, query));
+      keep_in_register(a);
+      keep_in_register(b);
+    };
     for (std::int64_t s = begin; s < end; ++s) {
-      const __m256i first = load_line(lines + 64 * s);
-      const __m256i second = load_line(lines + 64 * s + 32);
-      for (int q = 0; q < kTileQueries; ++q) {
-        const __m256i query = four_bytes(queries + 4 * (s * kTileQueries + q));
-        pairs[2 * q] = _mm256_add_epi16(pairs[2 * q], _mm256_maddubs_epi16(first, query));
-        pairs[2 * q + 1] = _mm256_add_epi16(pairs[2 * q + 1], _mm256_maddubs_epi16(second, query));
-      }
-      for (__m256i& pair : pairs) keep_in_register(pair);
+      __m256i first = load_line(lines + 64 * s);
+      __m256i second = load_line(lines + 64 * s + 32);
+      keep_in_register(first);
+      keep_in_register(second);
+      const std::int8_t* query = queries + 4 * s * kTileQueries;
+      add(a0, b0, first, second, four_bytes(query));
+      add(a1, b1, first, second, four_bytes(query + 4));
+      add(a2, b2, first, second, four_bytes(query + 8));
+      add(a3, b3, first, second, four_bytes(query + 12));
+      add(a4, b4, first, second, four_bytes(query + 16));
+      add(a5, b5, first, second, four_bytes(query + 20));
     }
-    for (int q = 0; q < kTileQueries; ++q) {
-      sums[q].first = widen_add(sums[q].first, pairs[2 * q], kTileFactor);
-      sums[q].second = widen_add(sums[q].second, pairs[2 * q + 1], kTileFactor);
-    }
+    const auto widen = [](I16& sum, __m256i a, __m256i b) {
+      sum.first = widen_add(sum.first, a, kTileFactor);
+      sum.second = widen_add(sum.second, b, kTileFactor);
+    };
+    widen(sums[0], a0, b0);
+    widen(sums[1], a1, b1);
+    widen(sums[2], a2, b2);
+    widen(sums[3], a3, b3);
+    widen(sums[4], a4, b4);
+    widen(sums[5], a5, b5);
   }
 }
 

@@ -141,6 +141,8 @@ struct CodeTable {
   void (*prepare)(const Rows& queries, std::int64_t id, const CodeView&, float* row, std::int8_t* codes, CodedQuery&);
   double (*sample)(const CodeSearchTask&, std::int64_t step, CodeSearchQuery&, Heap&, const CodeSearchScratch&);
   void (*stream)(const CodeSearchTask&, CodeSearchQuery* queries, std::int64_t count, Heap* heaps, const CodeSearchScratch&);
+  // Bounds of one query for all rows, from the first `bits` of the codes: 4, 8, or those of the batched product (0).
+  void (*bounds)(const CodeSearchTask&, const CodeSearchQuery&, int bits, const CodeTile&, const CodeSearchScratch&, float* out);
   // Queries of one tile; tile t holds the queries from t * tile_queries on.
   std::int64_t tile_queries;
   void (*prepare_tile)(const CodeView&, const CodeSearchQuery* queries, std::int64_t count, std::int8_t* codes, CodeTile&);

@@ -25,6 +25,7 @@ void code_prepare(const Rows&, std::int64_t, const CodeView&, float*, std::int8_
 double code_sample(const CodeSearchTask&, std::int64_t, CodeSearchQuery&, Heap&, const CodeSearchScratch&);
 void code_segment_max(const CodedSegmentTask&, float*, std::int64_t*, std::int64_t*, CodedSegmentScratch&);
 void code_stream(const CodeSearchTask&, CodeSearchQuery*, std::int64_t, Heap*, const CodeSearchScratch&);
+void code_bounds(const CodeSearchTask&, const CodeSearchQuery&, int, const CodeTile&, const CodeSearchScratch&, float*);
 void code_prepare_tile(const CodeView&, const CodeSearchQuery*, std::int64_t, std::int8_t*, CodeTile&);
 void code_tiles(const CodeSearchTask&, const CodeTile*, CodeSearchQuery*, std::int64_t, Heap*, const CodeSearchScratch&);
 
@@ -42,12 +43,8 @@ const OpTable op_table = {
     segment_mean_f32,
     segment_mean_f64,
     token_overlap,
-<<<<<<< HEAD
-    CodeTable{code_encode, code_add_rows, code_prepare, code_sample, code_stream},
+    CodeTable{code_encode, code_add_rows, code_prepare, code_sample, code_stream, code_bounds, kTileQueries, code_prepare_tile, code_tiles},
     code_segment_max,
-=======
-    CodeTable{code_encode, code_add_rows, code_prepare, code_sample, code_stream, kTileQueries, code_prepare_tile, code_tiles},
->>>>>>> a43b818 (Batched search on codes: an integer product with the bounds taken in registers; docs/numerics.md argues the bound)
 };
 
 }  // namespace PRISMEM_NAMESPACE
