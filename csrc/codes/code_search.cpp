@@ -184,9 +184,8 @@ Report coded_top_k(const Rows& queries, const Rows& keys, const CodeView& view, 
   return report;
 }
 
-void code_bounds(const Rows& queries, const RowCodes& codes, int bits, float* out, const RunOptions& run) {
+void code_bounds(const Rows& queries, const CodeView& view, int bits, float* out, const RunOptions& run) {
   const CodeTable& table = op_table(run.isa).codes;
-  const CodeView view = codes.view();
   const std::int64_t groups = code_groups(view.dim);
   const std::int64_t low_bytes = low_row_bytes(view.dim);
   std::vector<float> row(static_cast<std::size_t>(8 * groups));

@@ -2,6 +2,7 @@
 #include <string>
 
 #include "codes/code_search.hpp"
+#include "codes/row_codes.hpp"
 #include "python/op_calls.hpp"
 
 namespace prismem::python {
@@ -21,7 +22,7 @@ void bounds_of(const RowCodes& codes, const py::array& queries, int bits, Floats
   if (bits != 0 && bits != 4 && bits != 8) refuse("bits", "0, 4 or 8");
   float* cells = filled(out, "out", rows.count * codes.count());
   const py::gil_scoped_release unlocked;
-  code_bounds(rows, codes, bits, cells, RunOptions{isa, 1});
+  code_bounds(rows, codes.view(), bits, cells, RunOptions{isa, 1});
 }
 
 Rows matrix_of(const RowCodes& codes, const py::array& array, std::int64_t least) {
