@@ -3,3 +3,28 @@
 
 #define SIMDE_ENABLE_NATIVE_ALIASES
 #include <simde/x86/avx512.h>
+
+namespace prismem {
+namespace PRISMEM_NAMESPACE {
+namespace simde_additions {
+
+inline __m512d cvtps_pd(__m256 a) {
+  return simde_mm512_insertf64x4(simde_mm512_castpd256_pd512(_mm256_cvtps_pd(_mm256_castps256_ps128(a))),
+                                 _mm256_cvtps_pd(_mm256_extractf128_ps(a, 1)), 1);
+}
+
+inline int reduce_add_epi32(__m512i a) {
+  int lanes[16];
+  simde_mm512_storeu_si512(lanes, a);
+  unsigned sum = 0;
+  for (const int lane : lanes) sum += static_cast<unsigned>(lane);
+  return static_cast<int>(sum);
+}
+
+}  // namespace simde_additions
+}  // namespace PRISMEM_NAMESPACE
+}  // namespace prismem
+
+// The compiler's own header, which SIMDe includes, declares these for the real instructions: only a macro comes before them.
+#define _mm512_cvtps_pd(a) ::prismem::PRISMEM_NAMESPACE::simde_additions::cvtps_pd(a)
+#define _mm512_reduce_add_epi32(a) ::prismem::PRISMEM_NAMESPACE::simde_additions::reduce_add_epi32(a)
