@@ -36,7 +36,7 @@ def rows_of(record: Record) -> list[tuple[str, ...]]:
                 f"±{seconds['spread'] * 100:.0f} %",
                 ratio,
                 rate(result),
-                f"{result['float32_limit'] * 100:.0f} %",
+                f"{result['float32_limit'] * 100:.0f} %" if result["float32_limit"] else "",
                 note(result),
             )
         )

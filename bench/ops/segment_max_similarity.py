@@ -15,7 +15,8 @@ from ..contest import OURS, Competitor, Contest, Finding, Goal, Job, Run, Work, 
 from ..data import Floats, rows
 from ..exact import float32_error
 
-SEGMENT_MAX = "prismem"
+CODES = "prismem codes"
+ROWS = "prismem float32"
 LOOP = "numpy loop"
 GROUP_LOOP = "numpy matmul a group"
 MAXSIM_CPU = "maxsim-cpu"
@@ -60,8 +61,15 @@ class _Check:
         return Finding("", figures)
 
 
-def _ours(evidence: Floats, items: Floats, segments: ops.Segments) -> Run:
+def _ours(evidence: Floats, items: Floats | ops.EncodedRows, segments: ops.Segments) -> Run:
     return lambda: ops.segment_max_similarity(evidence, items, segments)
+
+
+def _both(evidence: Floats, items: Floats, segments: ops.Segments) -> list[Competitor]:
+    return [
+        Competitor(CODES, OURS, lambda: _ours(evidence, ops.encode(items), segments)),
+        Competitor(ROWS, OURS, lambda: _ours(evidence, items, segments)),
+    ]
 
 
 def _numpy_loop(evidence: Floats, items: Floats, bounds: Offsets) -> Run:
@@ -167,7 +175,7 @@ def _ragged(kind: str, count: int, dim: int, quick: bool) -> Contest:
         f"each evidence with its own set of 5 to 200 items: {made.description}",
         {"evidences": count, "items": int(bounds[-1]), "dim": dim},
         [
-            Competitor(SEGMENT_MAX, OURS, lambda: _ours(evidence, items, segments)),
+            *_both(evidence, items, segments),
             way(LOOP, "numpy", lambda: _numpy_loop(evidence, items, bounds)),
             way("numpy einsum + reduceat", "numpy", lambda: _numpy_reduceat(evidence, items, bounds)),
             way("torch padded bmm", "torch", lambda: _torch_padded(evidence, items, bounds)),
@@ -198,7 +206,7 @@ def _grouped(groups: int, dim: int, quick: bool) -> Contest:
         f"groups of 20 to 80 evidences that share 5 to 200 items: {made.description}",
         {"groups": groups, "evidences": int(of[-1]), "items": int(bounds[-1]), "dim": dim},
         [
-            Competitor(SEGMENT_MAX, OURS, lambda: _ours(evidence, items, segments)),
+            *_both(evidence, items, segments),
             Competitor(GROUP_LOOP, "numpy", lambda: _numpy_groups(evidence, of, items, bounds), work=work),
             Competitor("torch mm a group", "torch", lambda: _torch_groups(evidence, of, items, bounds), work=work),
             sums(NUMKONG, "numkong", lambda: _numkong_groups(evidence, of, items, bounds)),
@@ -224,7 +232,7 @@ def _ragged_job(dim: int, times_loop: float, times_maxsim: float, kind: str = "m
         f"segment_max_similarity/ragged-{dim}{suffix}",
         f"1,500 evidences, each with its own set of {kind} rows of {dim}",
         partial(_ragged, kind, 1500, dim),
-        (Goal(SEGMENT_MAX, LOOP, times_loop), Goal(SEGMENT_MAX, MAXSIM_CPU, times_maxsim)),
+        (Goal(CODES, LOOP, times_loop), Goal(CODES, MAXSIM_CPU, times_maxsim)),
     )
 
 
@@ -233,7 +241,7 @@ def _grouped_job(dim: int) -> Job:
         f"segment_max_similarity/grouped-{dim}",
         f"60 groups that share their items, rows of {dim}",
         partial(_grouped, 60, dim),
-        (Goal(SEGMENT_MAX, NUMKONG, 2.5), Goal(SEGMENT_MAX, GROUP_LOOP, 5.0)),
+        (Goal(CODES, NUMKONG, 2.5), Goal(CODES, GROUP_LOOP, 5.0)),
     )
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 import time
 
@@ -44,8 +46,15 @@ def test_a_summary_of_rounds() -> None:
 
 
 def test_one_thread_is_measured_in_cpu_time_and_two_by_the_wall() -> None:
-    assert timing.clock_for(1).now is time.process_time
     assert timing.clock_for(2).now is time.perf_counter
+    clock = timing.clock_for(1)
+    before = clock.now()
+    time.sleep(0.3)
+    assert clock.now() - before < 0.25
+    work = "import time\nwhile time.process_time() < 0.3: pass"
+    before = clock.now()
+    subprocess.run([sys.executable, "-c", work], check=True)
+    assert clock.now() - before > 0.25
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system pins no threads")
