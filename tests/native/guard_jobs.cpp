@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "codes/code_search.hpp"
+#include "codes/row_codes.hpp"
 #include "prismem/ops.hpp"
 
 namespace {

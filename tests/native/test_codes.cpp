@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "codes/code_search.hpp"
+#include "codes/row_codes.hpp"
 #include "matrices.hpp"
 #include "testing.hpp"
 
