@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -110,7 +111,9 @@ def _usearch(queries: Floats, keys: Floats, k: int) -> Run:
     index = require("usearch.index", "usearch")
 
     def run() -> tuple[Any, Any]:
-        found = index.search(keys, queries, k, index.MetricKind.IP, exact=True, threads=1)
+        # It heeds no variable of the environment.
+        threads = int(os.environ.get("OMP_NUM_THREADS", "1"))
+        found = index.search(keys, queries, k, index.MetricKind.IP, exact=True, threads=threads)
         shape = (len(queries), -1)
         return np.reshape(found.distances, shape), np.reshape(found.keys, shape)
 

@@ -78,6 +78,16 @@ def test_module_imports_only_from_below(path: Path) -> None:
     assert violations(path, path.read_text(encoding="utf-8")) == []
 
 
+BENCH = PACKAGE.parents[1] / "bench"
+
+
+@pytest.mark.parametrize("path", sorted(BENCH.rglob("*.py")), ids=lambda p: str(p.relative_to(BENCH)))
+def test_benchmarks_import_only_from_below(path: Path) -> None:
+    installed = PACKAGE / "bench" / path.relative_to(BENCH)
+    if path.name != "__main__.py":  # it starts the command line
+        assert violations(installed, path.read_text(encoding="utf-8")) == []
+
+
 def test_an_upward_import_is_caught() -> None:
     path = PACKAGE / "ops" / "imagined.py"
     assert violations(path, "from prismem_core.evolution.engine import evolve\n")

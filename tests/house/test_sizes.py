@@ -9,7 +9,9 @@ LIMITS = {".py": 400, ".cpp": 600, ".hpp": 600, ".cu": 600, ".cuh": 600}
 
 
 def test_no_source_file_outgrows_its_limit() -> None:
-    sources = [p for folder in ("python", "csrc", "kernels") for p in (ROOT / folder).rglob("*") if p.suffix in LIMITS]
+    sources = [
+        p for folder in ("python", "csrc", "kernels", "bench") for p in (ROOT / folder).rglob("*") if p.suffix in LIMITS
+    ]
     assert sources
     # A fifth over is where a file must be split; the limit itself is what writers aim at.
     long = {
