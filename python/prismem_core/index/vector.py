@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +13,9 @@ from numpy.typing import NDArray
 
 from prismem_core import _native
 from prismem_core._native import PreparedFilter
-from prismem_core.arrays import Place, Rows, handed_back, place_of, readable, rows
+from prismem_core.arrays import Place, Rows, handed_back, place_of, rows
 from prismem_core.errors import ArgumentError, NoImplementation
+from prismem_core.index.arguments import checked_filter, checked_ids, path_bytes
 from prismem_core.index.results import SearchResult
 from prismem_core.ops.checks import flag, threshold, weight, whole_number
 from prismem_core.ops.registry import choose, thread_count
@@ -93,7 +93,7 @@ class VectorIndex:
 
         Codes in the file are used unless `codes` is "never".
         """
-        return cls._around(_native.VectorIndex.load(_path(path), _policy(codes)))
+        return cls._around(_native.VectorIndex.load(path_bytes(path), _policy(codes)))
 
     @classmethod
     def open(cls, path: str | Path, *, verify: bool = False, codes: str = "auto") -> VectorIndex:
@@ -104,7 +104,7 @@ class VectorIndex:
         an id (`in`, `get`, a filter of ids) builds the table of ids. The file may be replaced, by `save` or a rename,
         but not be changed in place or cut.
         """
-        return cls._around(_native.VectorIndex.open(_path(path), flag(verify, "verify"), _policy(codes)))
+        return cls._around(_native.VectorIndex.open(path_bytes(path), flag(verify, "verify"), _policy(codes)))
 
     @classmethod
     def _around(cls, native: _native.VectorIndex) -> VectorIndex:
@@ -162,7 +162,7 @@ class VectorIndex:
         or given twice, or a row that cannot be kept, is an error, and nothing is added.
         """
         values = self._vectors(vectors)
-        numbers = None if ids is None else _ids(ids, values.count)
+        numbers = None if ids is None else checked_ids(ids, values.count, "row of vectors")
         return self._native.add(values.data, numbers, thread_count())
 
     def _vectors(self, vectors: Any) -> Rows:
@@ -175,11 +175,11 @@ class VectorIndex:
     def update(self, ids: NDArray[Any] | Sequence[int], vectors: Any) -> None:
         """Replace the rows of `ids` (n,), each named once, by `vectors` (n, dim); they keep their places."""
         values = self._vectors(vectors)
-        self._native.update(_ids(ids, values.count), values.data, thread_count())
+        self._native.update(checked_ids(ids, values.count, "row of vectors"), values.data, thread_count())
 
     def remove(self, ids: NDArray[Any] | Sequence[int]) -> None:
         """Remove the rows of `ids` (n,), each named once; an unknown one is an error, and nothing is removed."""
-        self._native.remove(_ids(ids), thread_count())
+        self._native.remove(checked_ids(ids), thread_count())
 
     def reserve(self, count: int) -> None:
         """Make room for `count` rows in all, so that adding up to them moves no memory."""
@@ -187,7 +187,7 @@ class VectorIndex:
 
     def get(self, ids: NDArray[Any] | Sequence[int]) -> NDArray[np.float32]:
         """The rows of `ids` (n,) as float32 (n, dim), exactly as they are kept; a copy."""
-        return self._native.get(_ids(ids))
+        return self._native.get(checked_ids(ids))
 
     def search(self, queries: Any, k: int, *, filter: Filter = None, min_score: float | None = None) -> SearchResult:
         """The min(k, eligible) best rows of each query: `queries` (m, dim).
@@ -203,7 +203,7 @@ class VectorIndex:
             rows(queries, "queries", dtype=self._bits).data,
             min(whole_number(k, "k"), _MOST),
             threshold(min_score, "min_score"),
-            _filter(filter),
+            checked_filter(filter),
             *_how("top_k", place),
         )
         return _result(found, place)
@@ -235,7 +235,7 @@ class VectorIndex:
             min(candidates, _MOST),
             weight(relevance_weight, "relevance_weight"),
             threshold(min_relevance, "min_relevance"),
-            _filter(filter),
+            checked_filter(filter),
             *_how("mmr_select", place),
         )
         return _result(found, place)
@@ -245,7 +245,7 @@ class VectorIndex:
 
         One of ids follows the index when it changes. One of a mask ends with the next change of what is in it.
         """
-        return self._native.prepare(_filter(filter))
+        return self._native.prepare(checked_filter(filter))
 
     def build_codes(self) -> None:
         """Make the codes now, or anew for rows that have changed a lot; `stats` says how long it took.
@@ -260,54 +260,7 @@ class VectorIndex:
         It takes the place of what is at `path` when it is whole on the disk: a kill at any moment leaves the old file
         or the new one. VectorIndexError where the place cannot be written; what was there stays.
         """
-        self._native.save(_path(path), thread_count())
-
-
-def _path(path: str | Path) -> bytes:
-    if not isinstance(path, str | os.PathLike) or not os.fspath(path) or "\0" in str(path):
-        raise ArgumentError(f"path: expected the path of a file, got {path!r}")
-    return os.fsencode(path)
-
-
-def _ids(ids: Any, count: int | None = None) -> Ids:
-    """Ids as contiguous int64 numbers, one for each of `count` rows."""
-    if isinstance(ids, np.ndarray) and ids.dtype == np.int64 and ids.ndim == 1:
-        array = readable(ids)
-    else:
-        array = _whole_numbers(ids, "ids")
-    if count is not None and array.shape[0] != count:
-        raise ArgumentError(f"ids: expected {count}, one for each row of vectors, got {array.shape[0]}")
-    return np.ascontiguousarray(array)
-
-
-def _whole_numbers(values: Any, name: str) -> NDArray[Any]:
-    """An array (n,) of int64 made of any integers that fit."""
-    array = np.asarray(values) if np.ndim(values) else np.empty(0, np.object_)
-    if isinstance(values, (list, tuple)) and not values:
-        return np.empty(0, np.int64)
-    if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise ArgumentError(
-            f"{name}: expected int64 numbers of shape (n,), got {_form(values)}; for one row pass a list of one id"
-        )
-    if array.dtype.kind == "u" and array.size and int(array.max()) >= 1 << 63:
-        raise ArgumentError(f"{name}: expected int64 numbers, got {int(array.max())}")
-    return array.astype(np.int64)
-
-
-def _form(values: Any) -> str:
-    return f"{values.dtype} of shape {values.shape}" if isinstance(values, np.ndarray) else repr(values)[:60]
-
-
-def _filter(filter: Any) -> PreparedFilter | NDArray[Any] | None:
-    """A filter as the native index takes it."""
-    if filter is None or isinstance(filter, PreparedFilter):
-        return filter
-    array = filter if isinstance(filter, np.ndarray) else np.asarray(filter)
-    if array.dtype == np.bool_:
-        if array.ndim not in (1, 2):
-            raise ArgumentError(f"filter: expected a mask of shape (n,) or (m, n), got {array.shape}")
-        return array
-    return np.ascontiguousarray(_whole_numbers(filter, "filter"))
+        self._native.save(path_bytes(path), thread_count())
 
 
 def _policy(codes: str) -> int:
