@@ -29,6 +29,8 @@ void translate(std::exception_ptr failure) {
     set_error("CacheError", error.what());
   } catch (const VectorIndexError& error) {
     set_error("VectorIndexError", error.what());
+  } catch (const LexicalIndexError& error) {
+    set_error("LexicalIndexError", error.what());
   }
 }
 

@@ -24,6 +24,12 @@ class VectorIndexError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// A lexical index cannot be opened, saved or changed.
+class LexicalIndexError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
 // The system's words for an errno value; safe to call from several threads.
 std::string describe_errno(int code);
 

@@ -47,6 +47,10 @@ class VectorIndexError(PrismemError):
     """A saved vector index is missing, damaged or of another format, cannot be saved, or is open for reading only."""
 
 
+class LexicalIndexError(PrismemError):
+    """A saved lexical index is missing, damaged or of another format or tokenizer, or cannot be saved."""
+
+
 class ProgramError(PrismemError):
     """A memory program is refused: `code` is one that `program/validation/procedure.py` lists, `line` the program's own
     line if known.
