@@ -14,14 +14,15 @@ def scores(
     """The score of each text for a query, as the float32 that a search returns."""
     split = [tokenizer(text) for text in texts]
     mean = sum(map(len, split)) / len(split) if split else 0.0
+    terms = list(dict.fromkeys(tokenizer(query)))
+    holding = {term: sum(term in words for words in split) for term in terms}
     found = []
     for words in split:
         total = 0.0
-        for term in dict.fromkeys(tokenizer(query)):
-            holding = sum(term in other for other in split)
+        for term in terms:
             count = words.count(term)
             if count:
-                idf = math.log(1 + (len(split) - holding + 0.5) / (holding + 0.5))
+                idf = math.log(1 + (len(split) - holding[term] + 0.5) / (holding[term] + 0.5))
                 total += idf * (k1 + 1) * (count / (count + k1 * (1 - b + b * len(words) / mean)))
         found.append(float(np.float32(total)))
     return found
