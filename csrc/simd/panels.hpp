@@ -54,15 +54,11 @@ inline void unpack_query(const PackedPanels& queries, std::int64_t query, std::i
   for (std::int64_t i = 0; i < dim; i += 8) store8(row + i, load8(from + i * width));
 }
 
-// Lines of memory that will be read soon, a few at each call.
+// Memory that will be read soon. A tile fetches one line a step, while its registers are busy, so it may run past `end`, which
+// harms nothing.
 struct Ahead {
   const char* next;
   const char* end;
-
-  inline void fetch_line() {
-    prefetch(next);
-    next += next < end ? 64 : 0;
-  }
 };
 
 // Numbers known to the compiler: accumulators in an array that is indexed by them alone are registers in every optimisation, where
@@ -105,32 +101,36 @@ struct Tile {
 // out[q * stride + k] = dot product of query q of the panel with keys[k], for kGroupKeys keys of padded_dim floats.
 // Not inline: among the registers of its caller, the accumulators would not all find one.
 template <int Wides, int... K>
-__attribute__((noinline)) void tile_dots(const float* panel, const float* const* keys, std::int64_t padded, Ahead& memory, float* out,
+__attribute__((noinline)) void tile_dots(const float* panel, const float* const* keys, std::int64_t padded, Ahead& ahead, float* out,
                                          std::int64_t stride, Numbers<K...>) {
   constexpr int kStep = 8 * kWideQueries;
   Tile<Wides> tile;
-  Ahead ahead = memory;
+  const char* line = ahead.next;
+  const std::int64_t line_step = line < ahead.end ? 64 : 0;
   (tile.template clear<K>(), ...);
   const float* const key[kGroupKeys] = {keys[K]...};
+#pragma GCC unroll 4
   for (std::int64_t i = 0; i < padded; i += 8) {
     Wide query[Wides];
     query[0] = load_wide(panel);
     if constexpr (Wides > 1) query[1] = load_wide(panel + kStep);
     if constexpr (Wides > 2) query[2] = load_wide(panel + 2 * kStep);
     panel += Wides * kStep;
-    ahead.fetch_line();
+    prefetch_far(line);
+    line += line_step;
     (tile.template add<K>(query, key[K] + i), ...);
   }
-  memory = ahead;
+  ahead.next = line;
   sum_group(tile.sums[0], out, stride);
   if constexpr (Wides > 1) sum_group(tile.sums[1], out + kWideQueries * stride, stride);
   if constexpr (Wides > 2) sum_group(tile.sums[2], out + 2 * kWideQueries * stride, stride);
 }
 
-// The dots of one panel with `count` keys, a multiple of eight.
-inline void panel_dots(const float* panel, std::int64_t width, const float* const* keys, std::int64_t count, std::int64_t padded, Ahead& ahead,
-                       float* out, std::int64_t stride) {
+// The dots of one panel with `count` keys, a multiple of eight. Fetches the next panel, then the next keys.
+inline void panel_dots(const float* panel, std::int64_t width, const float* const* keys, std::int64_t count, std::int64_t padded,
+                       Ahead& next_panel, Ahead& next_keys, float* out, std::int64_t stride) {
   for (std::int64_t k = 0; k < count; k += kGroupKeys) {
+    Ahead& ahead = next_panel.next < next_panel.end ? next_panel : next_keys;
     switch (width / kWideQueries) {
       case 1: tile_dots<1>(panel, keys + k, padded, ahead, out + k, stride, GroupNumbers{}); break;
       case 2: tile_dots<2>(panel, keys + k, padded, ahead, out + k, stride, GroupNumbers{}); break;

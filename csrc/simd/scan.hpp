@@ -124,10 +124,15 @@ inline void scan_many_queries(const ScanTask& task, const Mask& mask, const Scan
     if (block.count == 0) continue;
     take_rows<T>(block, keys, in_place, scratch);
     if (task.queries.norms != nullptr) measure_norms(block, keys.dim);
-    Ahead ahead = ahead_of(keys, end, task.key_end - end < step ? task.key_end : end + step, sizeof(T));
+    Ahead next_keys = ahead_of(keys, end, task.key_end - end < step ? task.key_end : end + step, sizeof(T));
     for (std::int64_t first = 0; first < task.queries.count; first += kPanelQueries) {
       const std::int64_t left = task.queries.count - first;
-      panel_dots(task.queries.rows + first * padded, panel_width(left), block.rows, block.padded_count, padded, ahead, dots, kKeyBlock);
+      const std::int64_t width = panel_width(left);
+      const float* panel = task.queries.rows + first * padded;
+      const float* following = left > kPanelQueries ? panel + width * padded : task.queries.rows;
+      Ahead next_panel{reinterpret_cast<const char*>(following),
+                       reinterpret_cast<const char*>(following + panel_width(left > kPanelQueries ? left - width : task.queries.count) * padded)};
+      panel_dots(panel, width, block.rows, block.padded_count, padded, next_panel, next_keys, dots, kKeyBlock);
       for (std::int64_t q = 0; q < left && q < kPanelQueries; ++q) visit(first + q, dots + q * kKeyBlock, block);
     }
   }

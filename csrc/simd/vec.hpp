@@ -18,7 +18,7 @@
 //   Wide repeat_wide(p)                          the same eight floats for each query
 //   Wide fma_wide(a, b, c), keep(a)              keep: stays in its register (see intrinsics.hpp)
 //   void sum_group(sums, out, stride)            out[q * stride + k] = sum8 of sums[k] for query q, for k < kGroupKeys
-//   void prefetch(p)                             the cache line of p is wanted soon; any address will do
+//   void prefetch(p), prefetch_far(p)            the cache line of p is wanted soon, or later; any address will do
 #pragma once
 
 #include <cstddef>

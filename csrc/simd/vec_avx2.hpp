@@ -95,6 +95,7 @@ inline F8 cosine8(F8 dots, double query_norm, const double* key_norms) {
 }
 
 inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+inline void prefetch_far(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
 
 #if defined(PRISMEM_TARGET_AVX512)
 inline D8 zero_d8() { return D8{_mm512_setzero_pd()}; }

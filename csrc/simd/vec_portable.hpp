@@ -112,6 +112,7 @@ inline F8 cosine8(F8 dots, double query_norm, const double* key_norms) {
 }
 
 inline void prefetch(const void* p) { __builtin_prefetch(p); }
+inline void prefetch_far(const void* p) { __builtin_prefetch(p, 0, 2); }
 
 using Wide = F8;
 constexpr int kWideQueries = 1;
