@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from prismem_core import ops
 from prismem_core.errors import ArgumentError
+from prismem_core.ops.inputs import bfloat16_bits, unit_rows
 from tests.ops.conftest import numbers
 
 # Large scores: a float32 above 8 has no neighbour within 1e-6.
@@ -171,6 +173,122 @@ def test_cosines_never_pass_one() -> None:
     scores = ops.similarity(np.concatenate([rows, -rows]), rows, normalize=True)
     assert scores.max() <= 1.0
     assert scores.min() >= -1.0
+
+
+KINDS = ("float32", "float16", "bfloat16")
+FUSING_SETS = ("avx2", "avx512")
+"""The sets with fused multiply-adds: their scores are the same to the last bit."""
+
+
+def of_kind(values: np.ndarray, kind: str) -> tuple[np.ndarray, str | None]:
+    """Rows of a kind, and the word for what their bits mean."""
+    if kind == "bfloat16":
+        return bfloat16_bits(values), "bfloat16"
+    return values.astype(kind), None
+
+
+def one_by_one(scores: np.ndarray, k: int, allowed: np.ndarray, least: float | None) -> tuple[list[int], list[float]]:
+    """The hits of a row of scores, by sorting all of them."""
+    eligible = allowed & ~np.isnan(scores)
+    if least is not None:
+        eligible &= scores >= np.float32(least)
+    index = np.flatnonzero(eligible)
+    order = index[np.argsort(-scores[index].astype(np.float64), kind="stable")][:k]
+    return order.tolist(), scores[order].tolist()
+
+
+@pytest.mark.parametrize("variant", list(ops.instruction_sets()))
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("count", "dim"), [(1, 8), (1, 21), (2, 16), (3, 40), (5, 9), (7, 64), (13, 24), (49, 32), (60, 7)]
+)
+def test_selection_inside_is_a_sort_of_all_scores(variant: str, kind: str, count: int, dim: int) -> None:
+    """Every width of tile, every tail, rows in place and copied: the scores are those of `similarity`, batch or not."""
+    rng = np.random.default_rng(count * 1000 + dim)
+    queries, (keys, dtype) = (
+        rng.standard_normal((count, dim)).astype(np.float32),
+        of_kind(unit_rows(rng, 700, dim), kind),
+    )
+    queries, _ = of_kind(queries, kind)
+    masks = (None, rng.random(700) < 0.6, rng.random((count, 700)) < 0.3)
+    with ops.use(f"cpu/{variant}", threads=1):
+        for normalize in (False, True):
+            scores = ops.similarity(queries, keys, normalize=normalize, dtype=dtype)
+            single = [
+                ops.similarity(queries[i : i + 1], keys, normalize=normalize, dtype=dtype)[0] for i in range(count)
+            ]
+            assert scores.tobytes() == np.stack(single).tobytes()
+            for k, mask, least in itertools.product((1, 10, 129, 700), masks, (None, 0.05)):
+                found = ops.top_k(queries, keys, k, normalize=normalize, mask=mask, min_score=least, dtype=dtype)
+                for row in range(count):
+                    allowed = np.ones(700, np.bool_) if mask is None else mask if mask.ndim == 1 else mask[row]
+                    hits = int(found.counts[row])
+                    expected = one_by_one(scores[row], k, allowed, least)
+                    assert (found.indices[row, :hits].tolist(), found.scores[row, :hits].tolist()) == expected
+
+
+@pytest.mark.skipif(not set(FUSING_SETS) <= set(ops.instruction_sets()), reason="not on this CPU")
+@pytest.mark.parametrize("kind", KINDS)
+def test_sets_with_fused_products_agree_bit_for_bit(kind: str) -> None:
+    rng = np.random.default_rng(8)
+    for count, dim in ((1, 384), (1, 5), (3, 100), (8, 384), (50, 129), (64, 1024)):
+        queries, (keys, dtype) = unit_rows(rng, count, dim), of_kind(rng.standard_normal((300, dim)), kind)
+        for normalize in (False, True):
+            results = []
+            for variant in FUSING_SETS:
+                with ops.use(f"cpu/{variant}"):
+                    scores = ops.similarity(queries, keys, normalize=normalize, dtype=dtype)
+                    found = ops.top_k(queries, keys, 20, normalize=normalize, dtype=dtype)
+                    results.append([scores.tobytes(), *(part.tobytes() for part in found)])
+            assert results[0] == results[1], (count, dim, normalize)
+
+
+@pytest.mark.usefixtures("backend")
+@pytest.mark.parametrize("count", [1, 4, 50])
+def test_ties_at_the_last_place_keep_the_first_rows(count: int) -> None:
+    """A late row that ties with the worst hit must not replace it; one that is better by a bit must."""
+    keys = np.full((1000, 16), 1.0, np.float32)
+    keys[:, 0] = 0.0
+    keys[[100, 500, 900], 0] = 1.0
+    keys[[300, 700], 0] = np.float32(2.0**-18)
+    found = ops.top_k(np.ones((count, 16), np.float32), keys, 8)
+    assert found.indices.tolist() == [[100, 500, 900, 300, 700, 0, 1, 2]] * count
+    copies = np.repeat(np.linspace(1, 2, 16, dtype=np.float32)[None], 600, axis=0)
+    for normalize in (False, True):
+        found = ops.top_k(copies[:count], copies, 5, normalize=normalize)
+        assert found.indices.tolist() == [[0, 1, 2, 3, 4]] * count
+
+
+@pytest.mark.usefixtures("backend")
+@pytest.mark.parametrize("count", [1, 3, 50])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_late_row_that_is_not_finite_is_named_although_it_could_be_no_hit(count: int, value: float) -> None:
+    queries, keys = np.ones((count, 24), np.float32), np.full((900, 24), 0.5, np.float32)
+    keys[:10] = 9.0
+    keys[[777, 850], 3] = value
+    for normalize in (False, True):
+        with pytest.raises(ArgumentError, match="keys: row 777 holds NaN or infinity"):
+            ops.top_k(queries, keys, 3, normalize=normalize)
+    found = ops.top_k(queries, keys, 900, nonfinite="skip")
+    last = {True: 898, False: 900}[bool(np.isnan(value))]
+    assert found.counts.tolist() == [last] * count
+    if value == np.inf:
+        assert found.indices[:, :2].tolist() == [[777, 850]] * count
+    if value == -np.inf:
+        assert found.indices[:, -2:].tolist() == [[777, 850]] * count
+        assert (found.scores[:, -2:] == -np.inf).all()
+        assert ops.top_k(queries, keys, 900, nonfinite="skip", min_score=-3e38).counts.tolist() == [898] * count
+
+
+@pytest.mark.usefixtures("backend")
+@pytest.mark.parametrize("least", [-1.0, 0.0, -0.0, 1.0, 1e-45, -1e-45])
+def test_min_score_is_inclusive_at_the_edge_of_every_cosine(least: float) -> None:
+    rng = np.random.default_rng(5)
+    rows = rng.standard_normal((300, 33)).astype(np.float32)
+    keys = np.concatenate([rows, -rows, np.zeros((4, 33), np.float32)])
+    scores = ops.similarity(rows[:9], keys, normalize=True)
+    found = ops.top_k(rows[:9], keys, len(keys), normalize=True, min_score=least)
+    assert found.counts.tolist() == (scores >= np.float32(least)).sum(axis=1).tolist()
 
 
 @settings(max_examples=60, deadline=None)
