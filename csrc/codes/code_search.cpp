@@ -13,7 +13,8 @@ namespace {
 
 constexpr std::int64_t kFewestRows = 1024;      // below this the rows are scored before codes have been prepared
 constexpr std::int64_t kRowsPerHit = 16;        // with more hits than this, too many rows pass
-constexpr std::int64_t kSampleRows = 2048;
+constexpr std::int64_t kFewestSampleRows = 512;
+constexpr std::int64_t kMostSampleRows = 2048;
 constexpr std::int64_t kRowsPerAllowed = 32;    // a mask that lets fewer pass leaves little to read
 constexpr std::int64_t kFewestTileQueries = 8;  // fewer go through the rows one by one
 constexpr double kMostScored = 0.4;             // share of rows that may have to be scored before plain search is faster
@@ -69,7 +70,7 @@ class CodedSearch {
   // Codes of all queries; thresholds from a sample of the rows. False where plain search is needed or will be faster.
   bool prepare() {
     const float lowest = options_.has_min_score ? options_.min_score : -std::numeric_limits<float>::infinity();
-    const std::int64_t step = std::max<std::int64_t>(1, whole_.block_end * kCodeRows / kSampleRows);
+    const std::int64_t step = sample_step();
     const std::int64_t per_job = table_.codes.tile_queries;
     const std::int64_t jobs = (queries_.count + per_job - 1) / per_job;
     std::vector<double> scored(num_queries_, 0.0);
@@ -129,6 +130,13 @@ class CodedSearch {
   const std::vector<Heap>& heaps() const { return heaps_; }
 
  private:
+  // Every so many blocks make a sample that costs little beside the search and is larger than what it is to find.
+  std::int64_t sample_step() const {
+    const std::int64_t rows = whole_.block_end * kCodeRows;
+    const std::int64_t wanted = std::max(batched_ ? kFewestSampleRows : rows / 32, 4 * options_.k);
+    return std::max<std::int64_t>(1, rows / std::clamp(wanted, kFewestSampleRows, kMostSampleRows));
+  }
+
   std::size_t tile_bytes() const { return static_cast<std::size_t>(8 * groups_ * table_.codes.tile_queries); }
   std::size_t line_bytes() const { return static_cast<std::size_t>(kTileRunBlocks * 128 * groups_); }
 

@@ -32,7 +32,7 @@ inline std::int64_t find_pairs(const CodeView& view, const UnpackedRun& run, con
     const std::int64_t blocks = run.end - block < kTileBlocks ? run.end - block : kTileBlocks;
     I16 sums[kTileBlocks * kTileQueries];
     // A tile that reaches past the last block takes that block twice.
-    tile_dots(run.lines + (block - run.begin) * run.block_bytes, blocks == kTileBlocks ? run.block_bytes : 0, steps, tile.packed, tile.offsets, sums);
+    tile_dots(run.lines + (block - run.begin) * run.block_bytes, blocks == kTileBlocks ? run.block_bytes : 0, steps, tile.packed, count, tile.offsets, sums);
     for (std::int64_t b = 0; b < blocks; ++b) {
       const CodeHeader header = header_at(view, block + b);
       const F16 scale = load_bfloats16(header.scale);
@@ -135,7 +135,7 @@ void code_bounds(const CodeSearchTask& task, const CodeSearchQuery& query, int b
     if (bits == 0) {
       I16 sums[kTileBlocks * kTileQueries];
       unpack_tile_lines(block_at(view, block) + kCodeHeaderBytes, view.low + block * kCodeRows * low_bytes, low_bytes, groups, scratch.lines);
-      tile_dots(scratch.lines, 0, 2 * groups, tile.packed, tile.offsets, sums);
+      tile_dots(scratch.lines, 0, 2 * groups, tile.packed, 1, tile.offsets, sums);
       const CodeHeader header = header_at(view, block);
       store16(bound, bounds(sums[0], load_bfloats16(header.scale), tile_errors(view, block), load_bfloats16(header.norm), tile.terms[0]));
     } else {

@@ -10,9 +10,9 @@
 //   unpack_tile_lines(lines, low, stride, groups, out)
 //                     the first kTileBits of the codes of a block: 2 * groups lines of 64 bytes, line s with byte i of row r at
 //                     4 r + i = dimension 4 s + i
-//   tile_dots(lines, block_stride, steps, queries, offsets, sums)
-//                     sums[b * kTileQueries + q] = offsets[q] + kTileFactor * (sum of query code * code) for blocks of unpacked
-//                     lines and queries packed as 4 bytes at (s * kTileQueries + q)
+//   tile_dots(lines, block_stride, steps, queries, count, offsets, sums)
+//                     for the first `count` queries of a tile, packed as 4 bytes at (s * kTileQueries + q), and blocks of unpacked
+//                     lines: sums[b * kTileQueries + q] = offsets[q] + kTileFactor * (sum of query code * code)
 #pragma once
 
 #include <cstddef>

@@ -190,7 +190,8 @@ inline void unpack_tile_lines(const std::uint8_t* lines, const std::uint8_t* low
   }
 }
 
-inline void tile_dots(const std::uint8_t* lines, std::int64_t, std::int64_t steps, const std::int8_t* queries, const std::int32_t* offsets, I16* sums) {
+inline void tile_dots(const std::uint8_t* lines, std::int64_t, std::int64_t steps, const std::int8_t* queries, std::int64_t,
+                      const std::int32_t* offsets, I16* sums) {
   for (int q = 0; q < kTileQueries; ++q) sums[q] = I16{_mm256_set1_epi32(offsets[q]), _mm256_set1_epi32(offsets[q])};
   for (std::int64_t begin = 0; begin < steps; begin += kTileRun) {
     const std::int64_t end = steps - begin < kTileRun ? steps : begin + kTileRun;

@@ -140,22 +140,35 @@ inline void unpack_tile_lines(const std::uint8_t* lines, const std::uint8_t* low
   }
 }
 
-inline void tile_dots(const std::uint8_t* lines, std::int64_t block_stride, std::int64_t steps, const std::int8_t* queries, const std::int32_t* offsets, I16* sums) {
-  __m512i first[kTileQueries];
-  __m512i second[kTileQueries];
-  for (int q = 0; q < kTileQueries; ++q) first[q] = second[q] = _mm512_set1_epi32(offsets[q]);
+template <int kQueries>
+inline void tile_dots_of(const std::uint8_t* lines, std::int64_t block_stride, std::int64_t steps, const std::int8_t* queries,
+                         const std::int32_t* offsets, I16* sums) {
+  __m512i first[kQueries];
+  __m512i second[kQueries];
+  for (int q = 0; q < kQueries; ++q) first[q] = second[q] = _mm512_set1_epi32(offsets[q]);
   for (std::int64_t s = 0; s < steps; ++s) {
     const __m512i a = _mm512_load_si512(lines + 64 * s);
     const __m512i b = _mm512_load_si512(lines + block_stride + 64 * s);
-    for (int q = 0; q < kTileQueries; ++q) {
+    for (int q = 0; q < kQueries; ++q) {
       const __m512i query = four_bytes(queries + 4 * (s * kTileQueries + q));
       first[q] = _mm512_dpbusd_epi32(first[q], a, query);
       second[q] = _mm512_dpbusd_epi32(second[q], b, query);
     }
   }
-  for (int q = 0; q < kTileQueries; ++q) {
+  for (int q = 0; q < kQueries; ++q) {
     sums[q].v = first[q];
     sums[kTileQueries + q].v = second[q];
+  }
+}
+
+inline void tile_dots(const std::uint8_t* lines, std::int64_t block_stride, std::int64_t steps, const std::int8_t* queries, std::int64_t count,
+                      const std::int32_t* offsets, I16* sums) {
+  if (count <= 4) {
+    tile_dots_of<4>(lines, block_stride, steps, queries, offsets, sums);
+  } else if (count <= 8) {
+    tile_dots_of<8>(lines, block_stride, steps, queries, offsets, sums);
+  } else {
+    tile_dots_of<kTileQueries>(lines, block_stride, steps, queries, offsets, sums);
   }
 }
 

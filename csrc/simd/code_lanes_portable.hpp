@@ -138,7 +138,8 @@ inline void unpack_tile_lines(const std::uint8_t* lines, const std::uint8_t* low
   }
 }
 
-inline void tile_dots(const std::uint8_t* lines, std::int64_t, std::int64_t steps, const std::int8_t* queries, const std::int32_t* offsets, I16* sums) {
+inline void tile_dots(const std::uint8_t* lines, std::int64_t, std::int64_t steps, const std::int8_t* queries, std::int64_t,
+                      const std::int32_t* offsets, I16* sums) {
   for (int q = 0; q < kTileQueries; ++q) sums[q] = add16(I16{}, offsets[q]);
   for (std::int64_t s = 0; s < steps; ++s) {
     for (int q = 0; q < kTileQueries; ++q) {
