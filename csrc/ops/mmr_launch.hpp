@@ -39,6 +39,7 @@ class MmrThreadScratch {
       carve(view_.picks, capacity * stride);
       carve(view_.pick_norms, capacity);
       carve(view_.pick_inverse_norms, capacity);
+      if (has_sketch(longest, picks, dim)) carve_sketch((longest + kSketchRows - 1) / kSketchRows * kSketchRows, picks, dim);
     }
     view_.pick_capacity = capacity;
     view_.pick_stride = stride;
@@ -48,6 +49,33 @@ class MmrThreadScratch {
  private:
   static constexpr std::int64_t kMostPickFloats = std::int64_t{1} << 26;
   static constexpr std::size_t kLine = 64;
+  static constexpr std::int64_t kSketchMostBytes = std::int64_t{1} << 26;
+
+  // Few candidates or picks do not repay the rounding of all rows; very many would need too much memory.
+  static bool has_sketch(std::int64_t longest, std::int64_t picks, std::int64_t dim) {
+    if (longest < kSketchLeastCandidates || picks < kSketchLeastPicks || dim < 1 || dim > kSketchMostDim) return false;
+    return longest <= kSketchMostBytes / sketch_width(dim) && longest <= kSketchMostBytes / 4 / picks;
+  }
+
+  void carve_sketch(std::int64_t rows, std::int64_t picks, std::int64_t dim) {
+    MmrSketchScratch& sketch = view_.sketch;
+    carve(sketch.lines, rows * sketch_width(dim));
+    carve(sketch.scale, rows);
+    carve(sketch.error, rows);
+    carve(sketch.length, rows);
+    carve(sketch.base, rows);
+    carve(sketch.low, rows);
+    carve(sketch.bound, rows);
+    carve(sketch.near, rows * picks);
+    carve(sketch.block_bound, rows / kSketchRows);
+    carve(sketch.block_seen, rows / kSketchRows);
+    carve(sketch.pick_codes, picks * sketch_width(dim));
+    carve(sketch.pick_sum, picks);
+    carve(sketch.pick_error, picks);
+    carve(sketch.pick_length, picks);
+    carve(sketch.jobs, kSketchMostOpen * picks);
+    carve(sketch.rows, 4 * sketch_width(dim));
+  }
 
   template <class T>
   void carve(T*& part, std::int64_t count) {

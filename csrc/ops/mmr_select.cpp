@@ -1,5 +1,9 @@
 // mmr_select: relevance of one query to its segment, then the greedy loop; similarities are computed where they may matter.
+#if defined(PRISMEM_TARGET_AVX2) || defined(PRISMEM_TARGET_AVX512)
+#include "simd/mmr_sketch.hpp"
+#else
 #include "simd/mmr.hpp"
+#endif
 
 namespace prismem {
 namespace PRISMEM_NAMESPACE {
@@ -268,7 +272,12 @@ void select(const MmrTask& task, MmrResult& result, const MmrScratch& scratch) {
   Candidates<T> candidates(task, result, scratch, query_norm);
   candidates.scan();
   const std::int64_t count = candidates.count();
-  if (candidates.finite() && (task.k < count ? task.k : count) <= scratch.pick_capacity) {
+  const std::int64_t picks = task.k < count ? task.k : count;
+#if defined(PRISMEM_TARGET_AVX2) || defined(PRISMEM_TARGET_AVX512)
+  const bool sketched = scratch.sketch.lines != nullptr && repays_sketch(count, picks, task.score.keys.dim);
+  if (sketched && candidates.finite() && MmrSketch<T>(task, scratch, count).select(result)) return;
+#endif
+  if (candidates.finite() && picks <= scratch.pick_capacity) {
     RowSimilarities<T> similarities(task, scratch);
     if (mmr_lazy(count, task.k, task.relevance_weight, scratch, result, task.score.key_begin, similarities)) return;
   }

@@ -113,6 +113,41 @@ struct MmrFromTask {
   float min_relevance;
 };
 
+constexpr std::int64_t kSketchRows = 16;  // candidates of one block of a sketch
+constexpr std::int64_t kSketchMostOpen = 8;  // candidates that are scored together
+constexpr std::int64_t kSketchLine = 64;  // bytes: four dimensions of such a block
+constexpr std::int64_t kSketchLeastCandidates = 128;  // below these no instruction set gains by a sketch
+constexpr std::int64_t kSketchLeastPicks = 16;
+constexpr std::int64_t kSketchMostDim = 16384;
+static constexpr std::int64_t sketch_width(std::int64_t dim) { return (dim + 15) / 16 * 16; }
+static constexpr std::int64_t sketch_groups(std::int64_t dim) { return sketch_width(dim) / 4; }
+
+// A candidate and the number of a pick that are multiplied.
+struct SketchJob {
+  std::int64_t candidate;
+  std::int64_t pick;
+};
+
+// Memory of the sketch of simd/mmr_sketch.hpp, for whole blocks of candidates; null lines: there is none.
+struct MmrSketchScratch {
+  std::int8_t* lines;       // a block: sketch_groups(dim) lines
+  float* scale;
+  float* error;
+  float* length;
+  float* base;   // weighted relevance, rounded up
+  float* low;    // lower bounds of penalties
+  float* bound;  // upper bounds of scores
+  float* near;   // similarities as the sketch has them: for each block a row of kSketchRows for each pick
+  float* block_bound;        // the largest bound of a block
+  std::int64_t* block_seen;  // how many picks the bounds of a block know
+  std::int8_t* pick_codes;   // sketch_width(dim) a pick
+  std::int32_t* pick_sum;    // of its codes, one a pick
+  float* pick_error;   // one a pick
+  float* pick_length;  // one a pick
+  SketchJob* jobs;     // kSketchMostOpen times as many as picks
+  float* rows;         // 4 of sketch_width(dim)
+};
+
 constexpr std::int64_t kBoundBlock = 16;  // candidates of which the largest bound is kept
 
 // Memory of one selection: arrays of the longest segment unless another length is said; floats and doubles start cache lines.
@@ -132,6 +167,7 @@ struct MmrScratch {
   float* pick_inverse_norms;   // pick_capacity
   std::int64_t pick_capacity;
   std::int64_t pick_stride;
+  MmrSketchScratch sketch;
 };
 
 struct MmrResult {
