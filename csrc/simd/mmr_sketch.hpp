@@ -22,6 +22,10 @@ namespace PRISMEM_NAMESPACE {
 
 constexpr float kAbove = 1.001f;
 
+// Between these lengths squares of residuals lose nothing that counts to the smallest numbers, and products stay finite.
+constexpr double kSketchLeastLength = 1e-10;
+constexpr double kSketchMostLength = 1e10;
+
 // Roundings of a canonical score and of the arithmetic on its bounds, in units of |x| |y|.
 inline float roundings(std::int64_t dim) { return (static_cast<float>(dim) / 8.0f + 64.0f) * 6e-8f; }
 
@@ -80,12 +84,14 @@ class MmrSketch {
   // Codes, scales and errors of all candidates; what the bounds start from.
   bool encode() {
     for (std::int64_t c = count_; c < blocks_ * kSketchRows; ++c) s_.scale[c] = s_.error[c] = s_.length[c] = 0.0f;
+    if (count_ % kSketchRows != 0) {
+      for (std::int64_t i = 0; i < groups_ * kSketchLine; ++i) lines(blocks_ - 1)[i] = 0;
+    }
     for (std::int64_t c = 0; c < count_; c += 4) encode_rows(c);
     float longest = 0.0f;
     for (std::int64_t c = 0; c < count_; ++c) {
-      const float length = s_.length[c];
-      if (!(length == 0.0f || (length >= static_cast<float>(kNormSafeLow) && length <= static_cast<float>(kNormSafeHigh)))) return false;
-      longest = length > longest ? length : longest;
+      if (!is_finite(s_.length[c])) return false;
+      longest = s_.length[c] > longest ? s_.length[c] : longest;
     }
     for (std::int64_t c = 0; c < count_; ++c) {
       const float relevance = scratch_.relevance[c];
@@ -160,19 +166,13 @@ class MmrSketch {
     }
     for (int r = 0; r < 4 && first + r < count_; ++r) {
       const std::int64_t candidate = first + r;
-      const float error = __builtin_sqrtf(lanes::total(squares[r])) * kAbove;
-      if (normalize_) {
-        const double norm = scratch_.norms[candidate];
-        const bool safe = norm >= kNormSafeLow && norm <= kNormSafeHigh;
-        const float unit = norm == 0.0 ? 0.0f : (safe ? static_cast<float>(1.0 / norm) : __builtin_nanf(""));
-        s_.scale[candidate] = scale[r] * unit;
-        s_.error[candidate] = error * unit * kAbove;
-        s_.length[candidate] = norm == 0.0 ? 0.0f : (safe ? 1.0f : __builtin_nanf(""));
-      } else {
-        s_.scale[candidate] = scale[r];
-        s_.error[candidate] = error;
-        s_.length[candidate] = length[r] * kAbove;
-      }
+      const double norm = normalize_ ? scratch_.norms[candidate] : static_cast<double>(length[r]);
+      const bool zero = scale[r] == 0.0f && norm == 0.0;
+      const bool fits = zero || (norm >= kSketchLeastLength && norm <= kSketchMostLength);
+      const float unit = zero ? 0.0f : (normalize_ ? static_cast<float>(1.0 / norm) : 1.0f);
+      s_.scale[candidate] = scale[r] * unit;
+      s_.error[candidate] = __builtin_sqrtf(lanes::total(squares[r])) * unit * kAbove;
+      s_.length[candidate] = fits ? static_cast<float>(norm) * unit * kAbove : __builtin_nanf("");
     }
   }
 

@@ -135,9 +135,10 @@ def greedy(
         while left and len(picks) < k:
             values = np.array([step_score(relevance, similarity, i, picks, relevance_weight) for i in left])
             order = relevance[left] if not picks else values
-            if np.isnan(order).all():
+            numbers = np.flatnonzero(~np.isnan(order))
+            if not numbers.size:
                 break
-            best = int(np.nanargmax(order))
+            best = int(numbers[order[numbers].argmax()])
             picks.append(left.pop(best))
             scores.append(float(values[best]))
     return picks, scores
