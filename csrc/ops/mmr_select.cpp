@@ -16,9 +16,19 @@ constexpr int kPickTile = 8;  // picks that two candidates are multiplied with a
 constexpr int kPickTile = 6;
 #endif
 
-// Products, lane by lane, of R rows with P packed rows, and with Squares the squares of the R rows.
-template <class T, int R, int P, bool Squares>
-inline void multiply(const T* const (&rows)[R], const float* const (&packed)[P], std::int64_t dim, F8 (&sums)[R][P], D8 (&squares)[R]) {
+// Asks for what a row that lies `distance` elements further has at this place. Rows that are read for the first time come as many
+// short streams, of which the hardware would notice each too late.
+template <class T>
+inline void fetch(const T* place, std::int64_t distance) {
+  const std::uintptr_t address = reinterpret_cast<std::uintptr_t>(place) + static_cast<std::uintptr_t>(distance) * sizeof(T);
+  __builtin_prefetch(reinterpret_cast<const void*>(address));
+}
+
+// Products, lane by lane, of R rows with P packed rows, and with Squares the squares of the R rows. With Fetch the rows `distance`
+// elements further are asked for.
+template <class T, int R, int P, bool Squares, bool Fetch = false>
+inline void multiply(const T* const (&rows)[R], const float* const (&packed)[P], std::int64_t dim, F8 (&sums)[R][P], D8 (&squares)[R],
+                     std::int64_t distance = 0) {
   for (int r = 0; r < R; ++r) {
     if constexpr (Squares) squares[r] = zero_d8();
     for (int p = 0; p < P; ++p) sums[r][p] = zero8();
@@ -36,6 +46,10 @@ inline void multiply(const T* const (&rows)[R], const float* const (&packed)[P],
   std::int64_t i = 0;
   for (; i + 8 <= dim; i += 8) {
     for (int r = 0; r < R; ++r) row[r] = load8(rows[r] + i);
+    if constexpr (Fetch) {
+      constexpr int kStepsOfALine = static_cast<int>(64 / sizeof(T) / 8);
+      for (int r = static_cast<int>(i / 8 % kStepsOfALine); r < R; r += kStepsOfALine) fetch(rows[r] + i, distance);
+    }
     step(row, i);
   }
   if (i < dim) {
@@ -211,9 +225,9 @@ class Candidates {
     F8 sums[R][1];
     D8 squares[R];
     if (score.normalize) {
-      multiply<T, R, 1, true>(rows, {scratch_.query}, dim, sums, squares);
+      multiply<T, R, 1, true, true>(rows, {scratch_.query}, dim, sums, squares, R * score.keys.stride);
     } else {
-      multiply<T, R, 1, false>(rows, {scratch_.query}, dim, sums, squares);
+      multiply<T, R, 1, false, true>(rows, {scratch_.query}, dim, sums, squares, R * score.keys.stride);
     }
     float dots[R][1];
     add_lanes(sums, dots);
