@@ -28,8 +28,8 @@ inline Floats times_plus(Floats a, Floats b, Floats c) { return {_mm512_fmadd_ps
 inline Floats minus_times(Floats c, Floats a, Floats b) { return {_mm512_fnmadd_ps(a.v, b.v, c.v)}; }
 inline Floats larger(Floats a, Floats b) { return {_mm512_max_ps(a.v, b.v)}; }
 inline Floats size(Floats a) { return {_mm512_abs_ps(a.v)}; }
-inline float largest(Floats a) { return _mm512_reduce_max_ps(a.v); }
-inline float total(Floats a) { return _mm512_reduce_add_ps(a.v); }
+inline __m256 low_half(Floats a) { return _mm512_castps512_ps256(a.v); }
+inline __m256 high_half(Floats a) { return _mm512_extractf32x8_ps(a.v, 1); }
 inline std::uint32_t not_below(Floats a, Floats b) { return _mm512_cmp_ps_mask(a.v, b.v, _CMP_GE_OQ); }
 
 // The lowest byte of every lane.
@@ -75,13 +75,8 @@ inline Floats size(Floats x) {
   const __m256 sign = _mm256_set1_ps(-0.0f);
   return {_mm256_andnot_ps(sign, x.a), _mm256_andnot_ps(sign, x.b)};
 }
-inline float largest(Floats x) {
-  const __m256 eight = _mm256_max_ps(x.a, x.b);
-  const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
-  const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
-  return _mm_cvtss_f32(_mm_max_ss(two, _mm_shuffle_ps(two, two, 1)));
-}
-inline float total(Floats x) { return sum8(F8{_mm256_add_ps(x.a, x.b)}); }
+inline __m256 low_half(Floats x) { return x.a; }
+inline __m256 high_half(Floats x) { return x.b; }
 inline std::uint32_t not_below(Floats x, Floats y) {
   const int low = _mm256_movemask_ps(_mm256_cmp_ps(x.a, y.a, _CMP_GE_OQ));
   const int high = _mm256_movemask_ps(_mm256_cmp_ps(x.b, y.b, _CMP_GE_OQ));
@@ -115,6 +110,14 @@ inline Sums add(Sums x, Sums y) { return {_mm256_add_epi32(x.a, y.a), _mm256_add
 inline Floats as_floats(Sums x, std::int32_t) { return {_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)}; }
 
 #endif
+
+inline float largest(Floats x) {
+  const __m256 eight = _mm256_max_ps(low_half(x), high_half(x));
+  const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_max_ss(two, _mm_shuffle_ps(two, two, 1)));
+}
+inline float total(Floats x) { return sum8(F8{_mm256_add_ps(low_half(x), high_half(x))}); }
 
 // Takes the offset from the codes of one row, and returns their sum.
 inline std::int32_t centre(std::int8_t* codes, std::int64_t count) {

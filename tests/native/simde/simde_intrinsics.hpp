@@ -21,6 +21,14 @@ inline int reduce_add_epi32(__m512i a) {
   return static_cast<int>(sum);
 }
 
+inline __m128i cvtepi32_epi8(__m512i a) {
+  int lanes[16];
+  simde_mm512_storeu_si512(lanes, a);
+  char bytes[16];
+  for (int i = 0; i < 16; ++i) bytes[i] = static_cast<char>(lanes[i]);
+  return _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes));
+}
+
 }  // namespace simde_additions
 }  // namespace PRISMEM_NAMESPACE
 }  // namespace prismem
@@ -28,3 +36,4 @@ inline int reduce_add_epi32(__m512i a) {
 // The compiler's own header, which SIMDe includes, declares these for the real instructions: only a macro comes before them.
 #define _mm512_cvtps_pd(a) ::prismem::PRISMEM_NAMESPACE::simde_additions::cvtps_pd(a)
 #define _mm512_reduce_add_epi32(a) ::prismem::PRISMEM_NAMESPACE::simde_additions::reduce_add_epi32(a)
+#define _mm512_cvtepi32_epi8(a) ::prismem::PRISMEM_NAMESPACE::simde_additions::cvtepi32_epi8(a)
