@@ -56,6 +56,20 @@ def test_an_unknown_data_set(tmp_path: Path) -> None:
     refused(prismem("evaluate", "seed", "--data", ""), "--data", "it is empty")
 
 
+def test_an_interface_that_does_not_serve_the_program() -> None:
+    needs = 'backend.collection needs interface="engine"'
+    refused(prismem("validate", "collection-rag"), "forbidden_access", needs)
+    refused(prismem("validate", "collection-rag", "--static", "--interface", "paper"), needs)
+    refused(
+        prismem("evaluate", "collection-rag", "--data", "sample", "--json", *FAST),
+        "line 31",
+        f"{needs}; add --interface engine",
+    )
+    refused(prismem("validate", "seed", "--interface", "fast"), "interface = 'fast'", "'paper' or 'engine'")
+    fine = prismem("validate", "collection-rag", "--static", "--interface", "engine")
+    assert (fine.returncode, fine.stdout) == (0, "collection-rag: ok\n"), fine.stderr
+
+
 def test_a_directory_that_is_no_run(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine", encoding="utf-8")
     for words in (["resume"], ["report"], ["report", "--json"]):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from prismem_core.errors import SettingsError
+from prismem_core.errors import ProgramError, SettingsError
 from prismem_core.evolution.laboratory import SilentObserver
 from prismem_core.jobs.evaluation_job import evaluate_programs
 from prismem_core.jobs.evolution_job import EvolutionJob, resume_run, start_run
@@ -49,13 +49,14 @@ def test_one_after_the_other_gives_the_same_scores(small_data: Path, small_parts
     assert one["launches"]["merged"] == 0
 
 
-def test_under_the_paper_interface_the_program_fails_with_the_reason(
+def test_under_the_paper_interface_the_program_is_refused_before_any_is_run(
     small_data: Path, small_parts: dict[str, Sequence[str]]
 ) -> None:
-    result = evaluated(small_data, small_parts, [PROGRAM])
+    with pytest.raises(ProgramError, match=r'collection_rag: line 31: backend.collection needs interface="engine"'):
+        evaluated(small_data, small_parts, ["seed", PROGRAM])
+    result = evaluated(small_data, small_parts, ["seed"])
     assert result["interface"] == "paper"
     assert "launches" not in result
-    assert 'backend.collection needs interface="engine"' in result["failed"][PROGRAM]
 
 
 def test_an_unknown_interface_is_refused() -> None:

@@ -11,7 +11,7 @@ from prismem_core.program.interface import BACKEND_CALLS, COLLECTION_CALLS
 from prismem_core.program.interface_prompt import interface_prompt
 from prismem_core.program.sandbox import CollectionLimits, Sandbox
 from prismem_core.program.sandbox.collection import Collection
-from prismem_core.program.validation import ValidationLimits, gate, validate
+from prismem_core.program.validation import ValidationLimits, gate, uses_collections, validate
 
 HELD = """from dataclasses import dataclass, field
 
@@ -145,6 +145,12 @@ def test_a_search_that_depends_on_the_search_before_is_found(sandbox: Sandbox) -
     stateful = edited("hits = self", "self.texts[0] += '!'\n        hits = self")
     limits = ValidationLimits(sessions=1, dimension=32)
     assert validate(stateful, sandbox=sandbox, interface="engine", limits=limits).code == "retrieve_stateful"
+
+
+def test_where_a_program_asks_for_a_collection() -> None:
+    assert uses_collections(HELD) == HELD.splitlines().index("        self.notes = backend.collection()") + 1
+    assert uses_collections(edited("backend.collection()", "self.collection()")) is None
+    assert uses_collections(edited("backend.collection()", "getattr(self, '_backend').ask('x')")) is None
 
 
 def test_a_change_of_the_search_keeps_the_collection() -> None:

@@ -13,6 +13,7 @@ from prismem_core.jobs.evolution_job import silent, start_source
 from prismem_core.jobs.settings import JobSettings
 from prismem_core.jobs.workbench import Workbench
 from prismem_core.program.program import Program
+from prismem_core.program.validation import uses_collections
 from prismem_core.runs.report.tables import Table, number
 from prismem_core.tasks.capability import CAPABILITIES
 from prismem_core.tasks.datasets import load
@@ -63,6 +64,7 @@ def evaluate_programs(
             # All are loaded before the first is run, so that no work is lost to a name or a slip further on.
             try:
                 bench.sandbox.describe(source)
+                _check_interface(source, settings)
             except ProgramError as error:
                 raise ProgramError(error.code, f"{name}: {error}", error.line) from error
         for name, source in sources.items():
@@ -86,6 +88,13 @@ def evaluate_programs(
         except OSError as error:
             raise DataError(f"cannot write {questions}: {error.strerror}") from error
     return result
+
+
+def _check_interface(source: str, settings: JobSettings) -> None:
+    line = uses_collections(source) if settings.interface == "paper" else None
+    if line is not None:
+        message = f'line {line}: backend.collection needs interface="engine"; add --interface engine'
+        raise ProgramError("forbidden_access", message, line)
 
 
 def _check_writable(path: Path) -> None:

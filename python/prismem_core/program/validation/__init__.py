@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from prismem_core.program.validation.collection_use import uses_collections
 from prismem_core.program.validation.dynamic import ValidationLimits
 from prismem_core.program.validation.procedure import validate
 from prismem_core.program.validation.report import Finding, GateReport, ValidationReport
 from prismem_core.program.validation.static import gate
 
-__all__ = ["Finding", "GateReport", "ValidationLimits", "ValidationReport", "gate", "validate"]
+__all__ = ["Finding", "GateReport", "ValidationLimits", "ValidationReport", "gate", "uses_collections", "validate"]

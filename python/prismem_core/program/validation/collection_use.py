@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 
 from prismem_core.program.interface import COLLECTION_CALLS
-from prismem_core.program.syntax import arguments, bound_names, own_bindings
+from prismem_core.program.syntax import arguments, bound_names, own_bindings, parse_module
 from prismem_core.program.validation.origins import BACKEND, Origins
 from prismem_core.program.validation.report import Finding
 
@@ -25,6 +25,21 @@ def collection_faults(tree: ast.Module, origins: Origins) -> list[Finding]:
         for node in nodes
         if isinstance(node, ast.Attribute) and node.attr not in COLLECTION_CALLS and known.collection(node.value)
     ]
+
+
+def uses_collections(source: str) -> int | None:
+    """The line where a program first asks its backend for a collection, None if it never does.
+
+    Raises ProgramError (`syntax_error`) where the source does not parse.
+    """
+    tree = parse_module(source)
+    origins = Origins(tree)
+    lines = [
+        node.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and node.attr == "collection" and BACKEND in origins.of(node.value)
+    ]
+    return min(lines, default=None)
 
 
 class _Known:
