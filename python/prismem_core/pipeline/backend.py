@@ -11,7 +11,6 @@ from prismem_core.pipeline.flights import Held
 from prismem_core.pipeline.structured import CompletesWithSalt
 from prismem_core.pipeline.trace import StageUsage
 from prismem_core.program.collections.query import CollectionQuery, Hits
-from prismem_core.program.collections.ranking import DENSE
 from prismem_core.prompts.catalog import render
 from prismem_core.roles.protocols import ChatRequest, Embedder
 
@@ -83,6 +82,6 @@ class HoldingBackend(EngineBackend):
     def find(self, query: CollectionQuery) -> list[Hits]:
         """Hits of each text, from a launch that may serve other queries as well."""
         self.usage.collection()
-        if query.method in DENSE:
+        if query.dense:
             self._count_embedded(query.texts)
         return self._held.broker.find(query)

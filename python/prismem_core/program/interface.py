@@ -40,7 +40,7 @@ BACKEND_CALLS: Mapping[Interface, tuple[str, ...]] = {
 }
 """What the backend of a memory program offers."""
 
-COLLECTION_CALLS = ("add", "search", "mmr")
+COLLECTION_CALLS = ("add", "search", "mmr", "lexical", "hybrid")
 """What a collection of the engine offers; `len` gives the number of its texts."""
 
 COLLECTION_VERSION = 1

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from prismem_core import ops
+from prismem_core.index import LexicalIndex, SearchResult, fuse_reciprocal_rank
 from prismem_core.program.collections.query import EMPTY, CollectionQuery, Hits
 from prismem_core.program.collections.store import CollectionStore, Scope
 
@@ -109,11 +110,11 @@ def batch_of_queries(handles: dict[str, int], methods: Sequence[str]) -> list[Co
                 methods[number % len(methods)],
                 handle,
                 size,
-                tuple(f"query {number + i}" for i in range(number % 3 + 1)),
+                tuple(f"query number {number + i}" for i in range(number % 3 + 1)),
                 min(3 + number % 2, size),
                 allowed=rng.random(size) < 0.5 if number % 5 == 0 else None,
                 least=0.0 if number % 7 == 0 else None,
-                weight=(0.25, 0.5)[number % 2],
+                weight=(0.25, 0.5, 0.0, 1.0)[number % 4],
                 pool=min(10, size),
             )
         )
@@ -125,13 +126,61 @@ def test_a_batch_gives_what_its_queries_give_one_by_one(embedder: HashEmbedder) 
     handles = {EMPTY: 0}
     for size in (1, 5, 40):
         handles[made(store, WORDS[:size], scope)[0]] = size
-    queries = batch_of_queries(handles, ["search", "mmr"])
+    queries = batch_of_queries(handles, ["search", "mmr", "lexical", "hybrid", "hybrid"])
     alone = [store.find([query])[0][0] for query in queries]
     together, launched = store.find(queries)
     assert together == alone
     assert launched["embed"] == 1
     assert launched["top_k"] < len(queries) / 2
     assert store.find([]) == ([], {})
+
+
+SAID = ["the cat sat", "a cat and a dog", "dogs bark", "", "cat cat cat", "the sea", "a cat and a dog"]
+
+
+def test_words_are_ranked_by_the_texts_of_the_collection_alone(embedder: HashEmbedder) -> None:
+    store, scope = CollectionStore(embedder), Scope()
+    handles, handle = [], EMPTY
+    for text in SAID:
+        handle = store.add(scope, handle, [text])
+        handles.append(handle)
+    for size in (7, 2, 5, 3, 4, 1, 6, 2, 7):
+        words = LexicalIndex()
+        words.add(SAID[:size])
+        found = words.search(["a cat at sea"], 4)
+        expected = found.ids[0, : found.counts[0]].tolist(), found.scores[0, : found.counts[0]].tolist()
+        assert one(store, handles[size - 1], size, "a cat at sea", 4, method="lexical") == expected
+    positions, scores = one(store, handle, 7, "dog", 4, method="lexical")
+    assert positions == [1, 6], "equal scores keep the order of addition; texts without the word are no hits"
+    assert scores[0] == scores[1]
+    mask = np.arange(7) != 1
+    assert one(store, handle, 7, "dog", 4, method="lexical", allowed=mask) == ([6], scores[1:])
+    assert one(store, handle, 7, "dog", 4, method="lexical", least=scores[0] + 1) == ([], [])
+    assert embedder.asked == [[text] for text in SAID], "words need no row"
+
+
+def test_the_hybrid_ranking_is_the_fusion_of_both(embedder: HashEmbedder) -> None:
+    store = CollectionStore(embedder)
+    handle, _scope = made(store, SAID)
+
+    def result(method: str) -> SearchResult:
+        positions, scores = one(store, handle, 7, "a cat", 4, method=method)
+        return SearchResult(
+            np.array([scores], np.float32), np.array([positions], np.int64), np.array([len(positions)], np.int64)
+        )
+
+    for weight in (0.5, 0.9):
+        both = fuse_reciprocal_rank([result("search"), result("lexical")], 3, weights=[weight, 1 - weight])
+        found = one(store, handle, 7, "a cat", 3, method="hybrid", weight=weight, pool=4)
+        assert found == (both.ids[0].tolist(), both.scores[0].tolist())
+    for weight, method in ((1.0, "search"), (0.0, "lexical")):
+        alone = one(store, handle, 7, "a cat", 3, method="hybrid", weight=weight, pool=4)[0]
+        assert alone == one(store, handle, 7, "a cat", 3, method=method)[0]
+    asked = len(embedder.asked)
+    one(store, handle, 7, "a dog", 3, method="hybrid", weight=0.0, pool=4)
+    assert len(embedder.asked) == asked, "a ranking of weight 0 is not made"
+    least = both.scores[0, 1]
+    assert len(one(store, handle, 7, "a cat", 3, method="hybrid", weight=0.9, pool=4, least=float(least))[0]) == 2
 
 
 def test_searches_of_several_collections_are_one_launch(embedder: HashEmbedder) -> None:

@@ -76,13 +76,13 @@ def test_positions_come_from_add_and_a_list_of_texts_gives_a_list_of_lists(opene
 
 
 def test_k_of_zero_beyond_the_size_and_an_empty_collection(opened: Open) -> None:
-    methods = "[f('x', k) for k in (0, 5, 100) for f in (self.c.search, self.c.mmr)]"
-    worker = opened(f"return json.dumps([len(hits) for hits in {methods}])")
-    assert told(worker) == [0] * 6
+    methods = "[f('number', k) for k in (0, 5, 100) for f in (c.search, c.mmr, c.lexical, c.hybrid)]"
+    worker = opened(f"c = self.c\nreturn json.dumps([len(hits) for hits in {methods}])")
+    assert told(worker) == [0] * 12
     worker.index([], "")
-    assert told(worker) == [0] * 6
+    assert told(worker) == [0] * 12
     worker.index(UNITS, "")
-    assert told(worker) == [0, 0, 5, 5, 12, 12]
+    assert told(worker) == [0] * 4 + [5] * 4 + [12] * 4
 
 
 def test_filters_and_thresholds(opened: Open) -> None:
@@ -100,6 +100,22 @@ def test_filters_and_thresholds(opened: Open) -> None:
     assert above == whole[:5], "the threshold is inclusive"
     assert none == []
     assert {p for p, _ in apart} == {p for p, _ in whole[:5]}
+
+
+def test_words_and_both_rankings_together(opened: Open) -> None:
+    worker = opened(
+        "c, q = self.c, query.query_text\n"
+        "return json.dumps([c.lexical(q, 2), c.lexical([q, 'unheard'], 2), c.hybrid(q, 1, dense_weight=0.2, pool=5),\n"
+        "    c.hybrid(q, 12, allowed=[1, 2]), c.hybrid(q, 12, min_score=1.0), c.lexical(q, 12, allowed=[3])])"
+    )
+    worker.index(UNITS, "")
+    words, lists, both, allowed, above, single = told(worker)
+    assert words[0][0] == 3
+    assert lists == [words, []]
+    assert both == [[3, pytest.approx(1 / 61)]]
+    assert sorted(position for position, _ in allowed) == [1, 2]
+    assert above == []
+    assert [position for position, _ in single] == [3]
 
 
 def test_each_copy_finds_what_the_worker_held_when_it_was_asked(opened: Open) -> None:
@@ -137,9 +153,13 @@ def test_each_copy_finds_what_the_worker_held_when_it_was_asked(opened: Open) ->
         ("self.c.search('a', 1, min_score='x')", "TypeError: collection.search: min_score must be a number, not str"),
         ("self.c.mmr('a', 1, relevance_weight=1.5)", "relevance_weight must be from 0 to 1, got 1.5"),
         ("self.c.mmr('a', 1, relevance_weight=None)", "relevance_weight must be from 0 to 1, got None"),
-        ("self.c.mmr('a', 5, pool=4)", "k = 5 hits from a pool of 4; the pool must hold k texts, at most 2000"),
-        ("self.c.mmr('a', 5, pool=-1)", "k = 5 hits from a pool of -1"),
-        ("self.c.mmr('a', 5, pool=2001)", "k = 5 hits from a pool of 2001"),
+        ("self.c.mmr('a', 5, pool=4)", "5 hits from a pool of 4; the pool must hold as many, at most 2000"),
+        ("self.c.mmr('a', 5, pool=-1)", "5 hits from a pool of -1"),
+        ("self.c.mmr('a', 5, pool=2001)", "5 hits from a pool of 2001"),
+        ("self.c.lexical(5, 1)", "TypeError: collection.lexical: text must be a str or a list of str"),
+        ("self.c.lexical('a', -1)", "collection.lexical: k must be from 0 to 100000, got -1"),
+        ("self.c.hybrid('a', 5, pool=4)", "collection.hybrid: 5 hits from a pool of 4"),
+        ("self.c.hybrid('a', 5, dense_weight=-0.1)", "dense_weight must be from 0 to 1, got -0.1"),
         ("self.c.nearest('a', 5)", "AttributeError: 'Collection' object has no attribute 'nearest'"),
         (
             "self.c.add(['a'])",
@@ -242,6 +262,8 @@ def test_a_forged_add_in_retrieve_is_refused(bare_sandbox: Sandbox, opened: Open
         {"call": "mmr"},
         {"call": "mmr", "weight": -0.1},
         {"call": "mmr", "weight": "x"},
+        {"call": "hybrid"},
+        {"call": "lexical", "weight": 0.5},
         {"call": "close"},
     ],
     ids=str,

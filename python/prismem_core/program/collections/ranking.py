@@ -9,25 +9,14 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from prismem_core.index import SearchResult, fuse_reciprocal_rank
 from prismem_core.ops import mmr_select, top_k
 from prismem_core.ops.segments import Segments
-from prismem_core.program.collections.arena import Block
 from prismem_core.program.collections.query import CollectionQuery, Hits
+from prismem_core.program.collections.trunk import Trunk
 
 Matrix = NDArray[np.float32]
 Key = TypeVar("Key", bound=Hashable)
-
-DENSE = frozenset({"search", "mmr"})
-"""Methods that need the row of the text."""
-
-
-class Trunk:
-    """Texts in the order they were added, with their rows; every state it went through is a collection of its own."""
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-        self.lengths: dict[str, int] = {}
-        self.block = Block()
 
 
 class Ranking(NamedTuple):
@@ -57,36 +46,37 @@ class Search:
         self.trunk: Trunk | None = None
         self.begin = 0
         self.row: NDArray[np.float32] | None = None
-        self.found = _NOTHING
+        self.found = self.words = _NOTHING
 
     @property
     def hits(self) -> Hits:
         """What was found, in plain data."""
         return self.found.positions.tolist(), self.found.scores.tolist()
 
-    @property
-    def width(self) -> int:
-        """How many hits of a single ranking are wanted."""
-        return self.query.pool if self.query.method == "mmr" else self.query.k
-
 
 def rank(searches: Sequence[Search], matrix: Matrix, launched: Counter[str]) -> None:
     """Fill what every search finds; `matrix` holds the rows of all collections."""
-    by_method: dict[str, list[Search]] = {}
-    for search in searches:
-        by_method.setdefault(search.query.method, []).append(search)
-    near = [search for search in searches if search.query.method in DENSE]
+    near = [search for search in searches if search.query.dense]
     for search, found in zip(near, _nearest(near, matrix, launched), strict=True):
-        search.found = found.at_least(search.query.least)
-    apart = by_method.get("mmr", [])
+        search.found = found if search.query.method == "hybrid" else found.at_least(search.query.least)
+    apart = [search for search in searches if search.query.method == "mmr"]
     for search, found in zip(apart, _diverse(apart, matrix, launched), strict=True):
         search.found = found
+    worded = [search for search in searches if search.query.lexical]
+    for search, found in zip(worded, _lexical(worded, launched), strict=True):
+        search.words = found
+    for search in worded:
+        if search.query.method == "lexical":
+            search.found = search.words.at_least(search.query.least)
+    both = [search for search in searches if search.query.method == "hybrid"]
+    for search, found in zip(both, _fused(both, launched), strict=True):
+        search.found = found.at_least(search.query.least)
 
 
 def _nearest(searches: Sequence[Search], matrix: Matrix, launched: Counter[str]) -> list[Ranking]:
-    """The `width` nearest of each: one launch for all searches of equal width, those with a filter by collection."""
+    """The nearest of each: one launch for all searches of equal width, those with a filter by collection."""
     results = [_NOTHING] * len(searches)
-    for (width, filtered), numbers in _groups((s.width, _filtered_range(s)) for s in searches):
+    for (width, filtered), numbers in _groups((s.query.width, _filtered_range(s)) for s in searches):
         own = [searches[n] for n in numbers]
         queries = np.stack([s.row for s in own if s.row is not None])
         if filtered is None:
@@ -125,6 +115,50 @@ def _diverse(searches: Sequence[Search], matrix: Matrix, launched: Counter[str])
             hits = int(found.counts[row])
             results[n] = Ranking(places[found.indices[row, :hits]], found.scores[row, :hits])
     return results
+
+
+def _lexical(searches: Sequence[Search], launched: Counter[str]) -> list[Ranking]:
+    """The best of each by words: one launch for all searches of equal width in the same collection."""
+    results = [_NOTHING] * len(searches)
+    keys = [(id(s.trunk), s.query.size, s.query.width, s.query.allowed is None) for s in searches]
+    for (_, size, width, free), numbers in _groups(keys):
+        own = [searches[n] for n in numbers]
+        mask = None if free else np.stack([s.query.allowed for s in own if s.query.allowed is not None])
+        trunk = own[0].trunk
+        assert trunk is not None
+        found = trunk.lexical(size, [s.text for s in own], width, mask)
+        launched["lexical"] += 1
+        for row, n in enumerate(numbers):
+            results[n] = _row(found, row)
+    return results
+
+
+def _fused(searches: Sequence[Search], launched: Counter[str]) -> list[Ranking]:
+    """The k best of both rankings: one fusion for all searches of equal k and weight."""
+    results = [_NOTHING] * len(searches)
+    for (k, weight), numbers in _groups((s.query.k, s.query.weight) for s in searches):
+        rankings = [[searches[n].found for n in numbers], [searches[n].words for n in numbers]]
+        found = fuse_reciprocal_rank([_result(own) for own in rankings], k, weights=[weight, 1.0 - weight])
+        launched["fusion"] += 1
+        for row, n in enumerate(numbers):
+            results[n] = _row(found, row)
+    return results
+
+
+def _result(rankings: Sequence[Ranking]) -> SearchResult:
+    """Rankings of several queries as one result."""
+    counts = np.array([len(own.positions) for own in rankings], np.int64)
+    scores = np.full((len(rankings), int(counts.max(initial=0))), -np.inf, np.float32)
+    ids = np.full(scores.shape, -1, np.int64)
+    for row, own in enumerate(rankings):
+        scores[row, : counts[row]], ids[row, : counts[row]] = own.scores, own.positions
+    return SearchResult(scores, ids, counts)
+
+
+def _row(result: SearchResult, row: int) -> Ranking:
+    """The ranking of one query of a result."""
+    hits = int(result.counts[row])
+    return Ranking(result.ids[row, :hits], result.scores[row, :hits])
 
 
 def _groups(keys: Iterable[Key]) -> list[tuple[Key, list[int]]]:

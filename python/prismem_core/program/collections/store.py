@@ -14,14 +14,15 @@ from numpy.typing import NDArray
 from prismem_core.digests import digest
 from prismem_core.program.collections.arena import RowArena
 from prismem_core.program.collections.query import EMPTY, CollectionQuery, Hits
-from prismem_core.program.collections.ranking import DENSE, Search, Trunk, rank
+from prismem_core.program.collections.ranking import Search, rank
+from prismem_core.program.collections.trunk import Trunk
 from prismem_core.program.interface import COLLECTION_VERSION
 
 KEPT_BYTES = 256 << 20
 """Rows of collections that no memory uses any more, kept for the next program that makes the same ones."""
 
 Launches = Mapping[str, int]
-"""Launches by what was launched: `embed`, `top_k`, `mmr_select`."""
+"""Launches by what was launched: `embed`, `top_k`, `mmr_select`, `lexical`, `fusion`."""
 
 
 class Embeds(Protocol):
@@ -90,9 +91,8 @@ class CollectionStore:
     def find(self, queries: Sequence[CollectionQuery]) -> tuple[list[list[Hits]], Launches]:
         """Hits of each text of each query, the same whatever they are asked together with; and what was launched."""
         launched: Counter[str] = Counter()
-        searches = [
-            Search(query, text) for query in queries for text in query.texts if query.k > 0 and query.handle != EMPTY
-        ]
+        found = [[Search(query, text) for text in query.texts] for query in queries]
+        searches = [search for own in found for search in own if search.query.k > 0 and search.query.handle != EMPTY]
         self._embed(searches, launched)
         with self._lock:
             # From here on the rows are read without the lock: those in this matrix stay as they are.
@@ -101,11 +101,7 @@ class CollectionStore:
                 trunk = self._trunks[search.query.handle]
                 search.trunk, search.begin = trunk, trunk.block.begin
         rank(searches, matrix, launched)
-        found = iter(searches)
-        return [
-            [next(found).hits if query.k > 0 and query.handle != EMPTY else ([], []) for _ in query.texts]
-            for query in queries
-        ], launched
+        return [[search.hits for search in own] for own in found], launched
 
     def _take(self, scope: Scope, handle: str) -> bool:
         """Whether there is such a collection already; it then belongs to the scope too."""
@@ -138,7 +134,7 @@ class CollectionStore:
 
     def _embed(self, searches: Sequence[Search], launched: Counter[str]) -> None:
         """One call of the embedder for all texts whose rows are needed."""
-        texts = list(dict.fromkeys(search.text for search in searches if search.query.method in DENSE))
+        texts = list(dict.fromkeys(search.text for search in searches if search.query.dense))
         if not texts:
             return
         rows = dict(zip(texts, self._embedder.embed(texts), strict=True))

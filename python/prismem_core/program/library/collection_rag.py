@@ -1,4 +1,4 @@
-"""Dense retrieval in a collection of the engine: the units nearest to the query come first.
+"""Hybrid retrieval in a collection of the engine: units are ranked by meaning and by words at once.
 
 Needs interface "engine".
 """
@@ -37,7 +37,7 @@ class Memory:
         self.notes.add(texts)
 
     def retrieve(self, query: Query) -> str:
-        hits = self.notes.search(query.query_text, LINES)
+        hits = self.notes.hybrid(query.query_text, LINES)
         return pack(self.lines[position] for position, _ in hits)
 
 

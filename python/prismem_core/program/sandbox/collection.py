@@ -67,6 +67,26 @@ class Collection:
         weight = _weight("mmr", "relevance_weight", relevance_weight)
         return self._find("mmr", text, k, allowed, _number("mmr", "min_relevance", min_relevance), weight, pool)
 
+    def lexical(
+        self, text: str | list[str], k: int, *, allowed: Iterable[int] | None = None, min_score: float | None = None
+    ) -> list[Any]:
+        """The k texts that share words with `text`, by BM25, with a score of at least `min_score`."""
+        return self._find("lexical", text, k, allowed, _number("lexical", "min_score", min_score), None, None)
+
+    def hybrid(
+        self,
+        text: str | list[str],
+        k: int,
+        *,
+        dense_weight: float = 0.5,
+        pool: int | None = None,
+        allowed: Iterable[int] | None = None,
+        min_score: float | None = None,
+    ) -> list[Any]:
+        """The k best of `search` and `lexical` together, `pool` of each, by weighted reciprocal ranks."""
+        weight = _weight("hybrid", "dense_weight", dense_weight)
+        return self._find("hybrid", text, k, allowed, _number("hybrid", "min_score", min_score), weight, pool)
+
     def _find(
         self,
         call: str,

@@ -15,7 +15,7 @@ from prismem_core.program.collections.query import EMPTY, CollectionQuery
 from prismem_core.program.sandbox.frames import FrameError, plain_text
 from prismem_core.program.sandbox.limits import CollectionBackend, CollectionLimits
 
-_WEIGHTED = ("mmr",)
+_WEIGHTED = ("mmr", "hybrid")
 _LEAST_POOL = 64
 _POOL_PER_HIT = 4
 
@@ -83,18 +83,18 @@ class Collections:
 
     def _query(self, call: CollectionCall, size: int) -> CollectionQuery:
         limits = self.limits
-        k, pool = call.arguments["k"], call.arguments["pool"]
+        k, pool, least = (call.arguments[name] for name in ("k", "pool", "least"))
         if not 0 <= k <= limits.texts:
             raise Refusal(f"k must be from 0 to {limits.texts}, got {_shown(k)}")
-        k = min(k, size)
-        if len(call.texts) * k > limits.hits:
-            raise Refusal(f"{len(call.texts)} texts with {k} hits each; one call gives at most {limits.hits} hits")
+        hits = min(k, size)
+        if len(call.texts) * hits > limits.hits:
+            raise Refusal(f"{len(call.texts)} texts with {hits} hits each; one call gives at most {limits.hits} hits")
         if call.name in _WEIGHTED:
             if pool is None:
-                pool = min(max(_POOL_PER_HIT * k, _LEAST_POOL), max(limits.pool, k))
-            if not k <= pool <= limits.pool:
+                pool = min(max(_POOL_PER_HIT * k, _LEAST_POOL), limits.pool)
+            if not hits <= pool <= limits.pool:
                 raise Refusal(
-                    f"k = {k} hits from a pool of {_shown(pool)}; the pool must hold k texts, at most {limits.pool}"
+                    f"{hits} hits from a pool of {_shown(pool)}; the pool must hold as many, at most {limits.pool}"
                 )
         return CollectionQuery(
             method=call.name,
@@ -103,9 +103,9 @@ class Collections:
             texts=call.texts,
             k=k,
             allowed=_mask(call.arguments["allowed"], size),
-            least=call.arguments["least"],
+            least=None if least is None else float(least),
             weight=call.arguments["weight"] if call.name in _WEIGHTED else 1.0,
-            pool=min(pool, size) if call.name in _WEIGHTED else 0,
+            pool=pool or 0,
         )
 
 

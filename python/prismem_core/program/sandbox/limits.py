@@ -92,7 +92,8 @@ class CollectionLimits:
     """What a program may do with collections; they are part of the keys of what it makes.
 
     Texts that are added or looked for count as embedded texts too. `texts`, `chars` and `row_bytes` bound all
-    collections that a memory made, `hits` those that one call asks for, `pool` the candidates of `mmr`.
+    collections that a memory made, `hits` those that one call asks for, `pool` the candidates of `mmr` and of each
+    ranking of `hybrid`.
     """
 
     index_calls: int = 64
