@@ -39,11 +39,14 @@ struct BestSlots {
   std::vector<std::int64_t> counts;
 };
 
+void check_dim(const Rows& rows, const std::string& name, const IndexOptions& options) {
+  if (rows.dim == options.dim) return;
+  throw ArgumentError(name + ": expected " + std::to_string(options.dim) + " dimensions, as the rows of this index have, got " +
+                      std::to_string(rows.dim) + "; were they embedded by the same model?");
+}
+
 void check_queries(const Rows& queries, const IndexOptions& options) {
-  if (queries.dim != options.dim) {
-    throw ArgumentError("queries: expected " + std::to_string(options.dim) + " dimensions, as the rows of this index have, got " +
-                        std::to_string(queries.dim) + "; were they embedded by the same model?");
-  }
+  check_dim(queries, "queries", options);
   if (const std::int64_t bad = index::first_nonfinite(queries); bad >= 0) {
     throw ArgumentError("queries: row " + std::to_string(bad) + " holds NaN or infinity; mend the row");
   }
@@ -148,39 +151,37 @@ struct VectorIndex::State {
   BestSlots best(const Rows& queries, const Selection& selection, const SearchOptions& options, const RunOptions& run) const {
     const bool listed = selection.form == Selection::Form::listed;
     const std::int64_t candidates = listed ? static_cast<std::int64_t>(selection.slots.size()) : store.slots();
-    BestSlots found;
-    found.width = std::min(options.k, std::min(candidates, store.live()));
-    const std::size_t cells = static_cast<std::size_t>(queries.count * std::min(options.k, candidates));
-    found.scores.resize(cells);
-    found.slots.resize(cells);
-    found.counts.resize(static_cast<std::size_t>(queries.count));
     const std::int64_t width = std::min(options.k, candidates);
+    BestSlots found;
+    found.width = width;
+    found.scores.resize(static_cast<std::size_t>(queries.count * width));
+    found.slots.resize(found.scores.size());
+    found.counts.resize(static_cast<std::size_t>(queries.count));
+    float* const scores = found.scores.data();
+    std::int64_t* const slots = found.slots.data();
+    std::int64_t* const counts = found.counts.data();
     const TopKOptions wanted{width, cosine(), options.has_min_score, options.min_score};
     const Segments whole{nullptr, 0, nullptr};
-    Report report;
     if (listed) {
       const GatheredRows gathered(store, selection.slots.data(), candidates);
-      report = top_k(queries, gathered.rows(), whole, Mask{nullptr, 0, 0}, wanted, width, found.scores.data(), found.slots.data(), found.counts.data(), run);
+      const Report report = top_k(queries, gathered.rows(), whole, Mask{nullptr, 0, 0}, wanted, width, scores, slots, counts, run);
       if (report.bad_key >= 0) refuse_score(report, selection.slots[static_cast<std::size_t>(report.bad_key)]);
       for (std::int64_t& slot : found.slots) {
         if (slot >= 0) slot = selection.slots[static_cast<std::size_t>(slot)];
       }
     } else {
       const Mask mask = selection.mask(store);
-      report = codes.present() ? coded_top_k(queries, store.rows(), codes.view(), mask, wanted, width, found.scores.data(), found.slots.data(), found.counts.data(), run)
-                               : top_k(queries, store.rows(), whole, mask, wanted, width, found.scores.data(), found.slots.data(), found.counts.data(), run);
+      const Report report = codes.present() ? coded_top_k(queries, store.rows(), codes.view(), mask, wanted, width, scores, slots, counts, run)
+                                            : top_k(queries, store.rows(), whole, mask, wanted, width, scores, slots, counts, run);
       if (report.bad_key >= 0) refuse_score(report, report.bad_key);
     }
-    found.width = width;
     return found;
   }
 
   // Ids for slots, and no column that no query uses.
   Found named(BestSlots best) const {
     Found found;
-    found.width = 0;
-    for (const std::int64_t count : best.counts) found.width = std::max(found.width, count);
-    if (best.counts.empty()) found.width = best.width;
+    found.width = best.counts.empty() ? best.width : *std::max_element(best.counts.begin(), best.counts.end());
     const std::int64_t* ids = store.ids();
     const std::size_t used = static_cast<std::size_t>(found.width), width = static_cast<std::size_t>(best.width);
     for (std::size_t query = 0; query < best.counts.size(); ++query) {
@@ -263,19 +264,8 @@ IndexStats VectorIndex::stats() const {
   return stats;
 }
 
-namespace {
-
-void check_vectors(const Rows& rows, const IndexOptions& options) {
-  if (rows.dim != options.dim) {
-    throw ArgumentError("vectors: expected " + std::to_string(options.dim) + " dimensions, as the rows of this index have, got " +
-                        std::to_string(rows.dim) + "; were they embedded by the same model?");
-  }
-}
-
-}  // namespace
-
 std::vector<std::int64_t> VectorIndex::add(const Rows& rows, const std::int64_t* ids, const RunOptions& run) {
-  check_vectors(rows, options());
+  check_dim(rows, "vectors", options());
   const WriteGuard guard = state_->write();
   RowStore& store = state_->store;
   store.append(rows, ids);
@@ -285,7 +275,7 @@ std::vector<std::int64_t> VectorIndex::add(const Rows& rows, const std::int64_t*
 }
 
 void VectorIndex::update(const Rows& rows, const std::int64_t* ids, const RunOptions& run) {
-  check_vectors(rows, options());
+  check_dim(rows, "vectors", options());
   const WriteGuard guard = state_->write();
   const std::vector<std::int64_t> slots = state_->store.find_all(ids, rows.count, true);
   state_->store.update(rows, slots);
