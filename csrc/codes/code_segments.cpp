@@ -2,8 +2,8 @@
 // of their segment, and only those are scored.
 //
 // Every item of a span gets an upper bound. Then the one with the largest bound is scored, and after it those whose bounds reach
-// the best score known by then. Rows to be scored are asked for from memory long before they are used: a step is taken for all
-// spans of a task before the next one.
+// the best score known by then. A step is taken for all spans of a task before the next one, so that there are always several
+// scores to compute side by side. (Asking for rows or codes ahead of their use was measured: it never helped.)
 #include "simd/code_panels.hpp"
 #include "simd/code_query.hpp"
 #include "simd/code_segments.hpp"
@@ -105,12 +105,6 @@ void score_pairs(const CodedSegmentTask& task, CodedEvidence* evidence, const Pa
   for (; i < count; ++i) score_pairs<T, 1>(task, evidence, pairs + i);
 }
 
-inline void fetch_row(const Rows& rows, std::int64_t index) {
-  const std::int64_t size = rows.kind == Kind::f32 ? 4 : 2;
-  const char* row = static_cast<const char*>(rows.data) + index * rows.stride * size;
-  for (std::int64_t offset = 0; offset < rows.dim * size; offset += 64) __builtin_prefetch(row + offset);
-}
-
 // Scores what the bounds of the spans do not rule out; returns how many items that were.
 template <class T>
 std::int64_t settle_spans(const CodedSegmentTask& task, const CodedSegmentScratch& scratch, std::int64_t span_count) {
@@ -137,7 +131,6 @@ std::int64_t settle_spans(const CodedSegmentTask& task, const CodedSegmentScratc
       if (span.candidate >= j && span.candidate < j + kCodeRows) open &= ~(1u << (span.candidate - j));
       for (; open != 0; open &= open - 1) {
         const std::int64_t item = span.begin + j + __builtin_ctz(open);
-        fetch_row(task.items, item);
         pairs[listed++] = Pair{span.evidence, item};
         if (listed == kPairList) score_listed();
       }
@@ -201,16 +194,6 @@ void panel_bounds_of(std::int64_t count, const CodeView& codes, const CodedSegme
   panel_bounds<Q>(codes, scratch, item, evidence, rows);
 }
 
-// Asks for the codes of the sixteen items from `item` on.
-inline void fetch_codes(const CodeView& codes, std::int64_t item, std::int64_t end) {
-  if (item >= end) return;
-  const std::int64_t low_bytes = kCodeRows * low_row_bytes(codes.dim);
-  const std::uint8_t* low = codes.low + item * low_row_bytes(codes.dim);
-  for (std::int64_t offset = 0; offset < low_bytes; offset += 64) __builtin_prefetch(low + offset);
-  const std::uint8_t* block = block_at(codes, item / kCodeRows + 1);
-  for (std::int64_t offset = 0; offset < code_block_bytes(codes.dim); offset += 64) __builtin_prefetch(block + offset);
-}
-
 // Bounds for many pieces of evidence, through panels. Item `begin` has its bound at the start of each row.
 void multiply_span(const CodeView& codes, std::int64_t begin, std::int64_t end, const CodedEvidence* evidence, std::int64_t count,
                    const CodedSegmentScratch& scratch, float* rows) {
@@ -226,7 +209,6 @@ void multiply_span(const CodeView& codes, std::int64_t begin, std::int64_t end, 
   const std::int64_t products = (count + kCodePanelQueries - 1) / kCodePanelQueries;
   for (std::int64_t item = begin; item < end; item += kCodeRows) {
     fill_code_panel(codes, item, scratch.panel);
-    fetch_codes(codes, item + kCodeRows, end);
     for (std::int64_t p = 0; p < products; ++p) {
       const std::int64_t q = count * p / products;
       panel_bounds_of<kCodePanelQueries>(count * (p + 1) / products - q, codes, scratch, item - first * kCodeRows, evidence + q,
@@ -262,7 +244,6 @@ void bound_span(const CodedSegmentTask& task, std::int64_t begin, std::int64_t e
       for (std::int64_t j = 0; j < end - begin; ++j) bounds[j] = __builtin_inff();
     }
     const std::int64_t candidate = largest_bound(bounds, end - begin);
-    if (candidate >= 0) fetch_row(task.items, begin + candidate);
     scratch.spans[span_count + q] = BoundedSpan{first + q, begin, end - begin, candidate, bounds};
   }
 }
@@ -282,7 +263,6 @@ void code_segment_max(const CodedSegmentTask& task, float* values, std::int64_t*
     return;
   }
   const std::int64_t row_bytes = 2 * low_row_bytes(task.codes.dim);
-  const std::int64_t order_end = blocks[task.block_count - 1].first + blocks[task.block_count - 1].count;
   std::int64_t seen = 0;
   std::int64_t scored = 0;
   std::int64_t span_count = 0;
@@ -297,7 +277,6 @@ void code_segment_max(const CodedSegmentTask& task, float* values, std::int64_t*
       evidence.score = 0.0f;
       evidence.index = evidence.first_bad = -1;
       if (block.begin < block.end) {
-        if (block.first + q + 2 < order_end) fetch_row(task.evidence, task.order[block.first + q + 2]);
         prepare(task.evidence, task.order[block.first + q], task.codes, block.count < kLeastForPanel ? 127 : kCodePanelLevels,
                 scratch.plain.packed + (slot + q) * padded_dim(task.codes.dim), reinterpret_cast<std::int8_t*>(scratch.bounds), evidence);
       }

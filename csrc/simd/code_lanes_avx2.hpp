@@ -62,6 +62,9 @@ inline void split_bytes16(I16 a, std::int8_t* low, std::int8_t* high) {
   _mm_storel_epi64(reinterpret_cast<__m128i*>(low), _mm256_castsi256_si128(bytes));
   _mm_storel_epi64(reinterpret_cast<__m128i*>(high), _mm256_extracti128_si256(bytes, 1));
 }
+inline void split_bytes64(const I16 (&a)[4], std::int8_t* low, std::int8_t* high) {
+  for (int i = 0; i < 4; ++i) split_bytes16(a[i], low + 8 * i, high + 8 * i);
+}
 inline F16 multiply16(F16 a, F16 b) { return F16{_mm256_mul_ps(a.first, b.first), _mm256_mul_ps(a.second, b.second)}; }
 inline F16 multiply_add16(F16 a, F16 b, F16 c) {
   return F16{_mm256_fmadd_ps(a.first, b.first, c.first), _mm256_fmadd_ps(a.second, b.second, c.second)};

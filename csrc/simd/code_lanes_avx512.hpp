@@ -36,6 +36,15 @@ inline void split_bytes16(I16 a, std::int8_t* low, std::int8_t* high) {
   _mm_storel_epi64(reinterpret_cast<__m128i*>(low), halves);
   _mm_storel_epi64(reinterpret_cast<__m128i*>(high), _mm_unpackhi_epi64(halves, halves));
 }
+// Four times split_bytes16, in fewer steps.
+inline void split_bytes64(const I16 (&a)[4], std::int8_t* low, std::int8_t* high) {
+  // Each 128-bit lane gets four codes of each vector; even lanes are low halves, odd ones high.
+  const __m512i bytes = _mm512_packs_epi16(_mm512_packs_epi32(a[0].v, a[1].v), _mm512_packs_epi32(a[2].v, a[3].v));
+  const __m512i order = _mm512_setr_epi32(0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15);
+  const __m512i halves = _mm512_permutexvar_epi32(order, bytes);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(low), _mm512_castsi512_si256(halves));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(high), _mm512_extracti64x4_epi64(halves, 1));
+}
 inline F16 multiply16(F16 a, F16 b) { return F16{_mm512_mul_ps(a.v, b.v)}; }
 inline F16 multiply_add16(F16 a, F16 b, F16 c) { return F16{_mm512_fmadd_ps(a.v, b.v, c.v)}; }
 inline std::uint32_t not_below16(F16 a, float threshold) {

@@ -85,6 +85,9 @@ inline void split_bytes16(I16 a, std::int8_t* low, std::int8_t* high) {
     high[4 + i] = static_cast<std::int8_t>(a.lane[12 + i]);
   }
 }
+inline void split_bytes64(const I16 (&a)[4], std::int8_t* low, std::int8_t* high) {
+  for (int i = 0; i < 4; ++i) split_bytes16(a[i], low + 8 * i, high + 8 * i);
+}
 inline F16 multiply16(F16 a, F16 b) {
   for (int i = 0; i < 16; ++i) a.lane[i] *= b.lane[i];
   return a;

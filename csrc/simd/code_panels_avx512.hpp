@@ -21,19 +21,20 @@ inline __m512i sums_of_rows(__m512i (&rows)[16]) {
 }
 
 inline I16 low_dots(const std::uint8_t* rows, std::int64_t stride, std::int64_t bytes, const std::int8_t* low, const std::int8_t* high) {
-  const __m512i nibble = _mm512_set1_epi8(15);
+  const __m512i low_nibbles = _mm512_set1_epi8(15);
+  const __m512i high_nibbles = _mm512_set1_epi8(static_cast<char>(240));
   __m512i sums[16];
   // One row after the other, as they lie in memory.
 #pragma GCC unroll 16
   for (int r = 0; r < 16; ++r) {
     __m512i sums_low = _mm512_setzero_si512();
-    __m512i sums_high = sums_low;
+    __m512i sums_high = sums_low;  // sixteen times too large
     for (std::int64_t i = 0; i < bytes; i += 64) {
       const __m512i codes = _mm512_load_si512(rows + i);
-      sums_low = _mm512_dpbusd_epi32(sums_low, _mm512_and_si512(codes, nibble), _mm512_loadu_si512(low + i));
-      sums_high = _mm512_dpbusd_epi32(sums_high, _mm512_and_si512(_mm512_srli_epi16(codes, 4), nibble), _mm512_loadu_si512(high + i));
+      sums_low = _mm512_dpbusd_epi32(sums_low, _mm512_and_si512(codes, low_nibbles), _mm512_loadu_si512(low + i));
+      sums_high = _mm512_dpbusd_epi32(sums_high, _mm512_and_si512(codes, high_nibbles), _mm512_loadu_si512(high + i));
     }
-    sums[r] = _mm512_add_epi32(sums_low, sums_high);
+    sums[r] = _mm512_add_epi32(sums_low, _mm512_srai_epi32(sums_high, 4));
     rows += stride;
   }
   return I16{sums_of_rows(sums)};

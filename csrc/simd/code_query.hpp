@@ -24,33 +24,42 @@ inline F16 load_half16(const float* p) {
 inline bool quantise_in_floats(const float* query, double norm, const CodeView& view, std::int32_t levels, CodedQuery& into) {
   const std::int64_t padded = padded_dim(view.dim);
   F16 largest = broadcast16(0.0f);
-  F16 squares = broadcast16(0.0f);
-  F16 centre = broadcast16(0.0f);
-  const auto measure = [&](F16 value, F16 middle) {
+  F16 squares[2] = {largest, largest};
+  F16 centre[2] = {largest, largest};
+  const auto measure = [&](F16 value, F16 middle, int chain) {
     largest = max16(size16(value), largest);
-    squares = multiply_add16(value, value, squares);
-    centre = multiply_add16(value, middle, centre);
+    squares[chain] = multiply_add16(value, value, squares[chain]);
+    centre[chain] = multiply_add16(value, middle, centre[chain]);
   };
   std::int64_t j = 0;
-  for (; j + 16 <= padded; j += 16) measure(load16(query + j), load16(view.centre + j));
-  if (j < padded) measure(load_half16(query + j), load_half16(view.centre + j));
-  const float rough_norm = __builtin_sqrtf(sum_of(squares));
+  for (; j + 32 <= padded; j += 32) {
+    measure(load16(query + j), load16(view.centre + j), 0);
+    measure(load16(query + j + 16), load16(view.centre + j + 16), 1);
+  }
+  for (; j + 16 <= padded; j += 16) measure(load16(query + j), load16(view.centre + j), 0);
+  if (j < padded) measure(load_half16(query + j), load_half16(view.centre + j), 0);
+  const float rough_norm = __builtin_sqrtf(sum_of(squares[0]) + sum_of(squares[1]));
   if (!(rough_norm >= kQuickNormLow && rough_norm <= kQuickNormHigh)) return false;
 
   const float step = round_up(static_cast<double>(largest_of(largest)) * (1.0 + kDoubleSlack) / levels);
   const F16 per_step = broadcast16(1.0f / step);
-  F16 error = broadcast16(0.0f);
-  I16 sum = nearest16(error);
-  const auto quantise = [&](F16 value, std::int64_t at) {
+  F16 error[2] = {broadcast16(0.0f), broadcast16(0.0f)};
+  I16 sum = nearest16(error[0]);
+  const auto quantise = [&](F16 value, int chain) {
     const F16 scaled = multiply16(value, per_step);
     const I16 code = nearest16(scaled);
     const F16 rest = multiply_add16(as_floats(code), broadcast16(-1.0f), scaled);
-    error = multiply_add16(rest, rest, error);
+    error[chain] = multiply_add16(rest, rest, error[chain]);
     sum = add16(sum, code);
-    split_bytes16(code, into.low + at / 2, into.high + at / 2);
+    return code;
   };
-  for (j = 0; j + 16 <= padded; j += 16) quantise(load16(query + j), j);
-  if (j < padded) quantise(load_half16(query + j), j);
+  for (j = 0; j + 64 <= padded; j += 64) {
+    const I16 codes64[4] = {quantise(load16(query + j), 0), quantise(load16(query + j + 16), 1), quantise(load16(query + j + 32), 0),
+                            quantise(load16(query + j + 48), 1)};
+    split_bytes64(codes64, into.low + j / 2, into.high + j / 2);
+  }
+  for (; j + 16 <= padded; j += 16) split_bytes16(quantise(load16(query + j), 0), into.low + j / 2, into.high + j / 2);
+  if (j < padded) split_bytes16(quantise(load_half16(query + j), 0), into.low + j / 2, into.high + j / 2);
   const std::int64_t bytes = low_row_bytes(view.dim);
   for (std::int64_t i = (padded + 15) / 16 * 8; i < bytes; ++i) into.low[i] = into.high[i] = 0;
   into.sum = sum_of(sum);
@@ -61,8 +70,8 @@ inline bool quantise_in_floats(const float* query, double norm, const CodeView& 
   const double unit = view.normalize ? 1.0 / norm : 1.0;
   const double length = into.norm * unit * (1.0 + kDoubleSlack);
   // The last term: the query times 1 / step is off by three roundings, the step times `unit` by one.
-  const double lost = static_cast<double>(step) * unit * __builtin_sqrt(static_cast<double>(sum_of(error))) * (1.0 + slack) + 8.0 * kUnitRoundoff * length;
-  into.terms = bound_terms(view, static_cast<double>(sum_of(centre)) * unit, static_cast<double>(step) * unit, length, lost,
+  const double lost = static_cast<double>(step) * unit * __builtin_sqrt(static_cast<double>(sum_of(error[0]) + sum_of(error[1]))) * (1.0 + slack) + 8.0 * kUnitRoundoff * length;
+  into.terms = bound_terms(view, static_cast<double>(sum_of(centre[0]) + sum_of(centre[1])) * unit, static_cast<double>(step) * unit, length, lost,
                            slack * length * view.centre_norm + kSmallest * unit);
   return true;
 }
