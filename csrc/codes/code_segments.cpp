@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::int64_t kLeastForPanel = 3;  // pieces of evidence that make filling a panel worth while
 constexpr int kPairs = 4;                   // independent chains of additions
-constexpr std::int64_t kPairList = 64;
+constexpr std::int64_t kPairList = kSegmentRows;  // room for the first candidates of all spans
 constexpr std::int64_t kPlainTasks = 15;  // after a task whose codes proved too little
 
 // A piece of evidence and an item to be scored.
@@ -257,8 +257,12 @@ void code_segment_max(const CodedSegmentTask& task, float* values, std::int64_t*
   if (scratch.plain_tasks > 0) {
     --scratch.plain_tasks;
     for (std::int64_t b = 0; b < task.block_count; ++b) {
-      const ScoreTask plain{task.evidence, task.order + blocks[b].first, blocks[b].count, task.items, blocks[b].begin, blocks[b].end, task.codes.normalize};
-      segment_max_similarity(plain, values, indices, first_bad + (blocks[b].first - start), scratch.plain);
+      for (std::int64_t q = 0; q < blocks[b].count; q += kQueryBlock) {
+        const std::int64_t first = blocks[b].first + q;
+        const std::int64_t count = blocks[b].count - q < kQueryBlock ? blocks[b].count - q : kQueryBlock;
+        const ScoreTask plain{task.evidence, task.order + first, count, task.items, blocks[b].begin, blocks[b].end, task.codes.normalize};
+        segment_max_similarity(plain, values, indices, first_bad + (first - start), scratch.plain);
+      }
     }
     return;
   }
@@ -278,12 +282,12 @@ void code_segment_max(const CodedSegmentTask& task, float* values, std::int64_t*
       evidence.index = evidence.first_bad = -1;
       if (block.begin < block.end) {
         prepare(task.evidence, task.order[block.first + q], task.codes, block.count < kLeastForPanel ? 127 : kCodePanelLevels,
-                scratch.plain.packed + (slot + q) * padded_dim(task.codes.dim), reinterpret_cast<std::int8_t*>(scratch.bounds), evidence);
+                scratch.packed + (slot + q) * padded_dim(task.codes.dim), scratch.row_codes, evidence);
       }
     }
     for (std::int64_t begin = block.begin; begin < block.end; begin += kSpanItems) {
       const std::int64_t end = block.end - begin < kSpanItems ? block.end : begin + kSpanItems;
-      if (span_count + block.count > kQueryBlock) {
+      if (span_count + block.count > kSegmentRows) {
         scored += settle(task, scratch, span_count);
         span_count = 0;
       }

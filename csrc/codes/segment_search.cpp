@@ -1,5 +1,6 @@
 #include "codes/segment_search.hpp"
 
+#include <algorithm>
 #include <memory>
 #include <new>
 #include <vector>
@@ -17,16 +18,18 @@ class CodedScratch {
  public:
   explicit CodedScratch(std::int64_t dim)
       : plain_(dim),
-        codes_(lines(kQueryBlock * 2 * low_row_bytes(dim))),
+        codes_(lines(kSegmentRows * 2 * low_row_bytes(dim) + padded_dim(dim))),
         panel_(lines(128 * code_groups(dim))),
-        floats_(new float[static_cast<std::size_t>((kQueryBlock + 3) * kSpanFloats)]),
-        evidence_(new CodedEvidence[static_cast<std::size_t>(kQueryBlock)]),
-        spans_(new BoundedSpan[static_cast<std::size_t>(kQueryBlock)]) {
+        floats_(new float[static_cast<std::size_t>((kSegmentRows + 3) * kSpanFloats + kSegmentRows * padded_dim(dim))]),
+        evidence_(new CodedEvidence[static_cast<std::size_t>(kSegmentRows)]),
+        spans_(new BoundedSpan[static_cast<std::size_t>(kSegmentRows)]) {
     view_.plain = plain_.view();
     view_.codes = reinterpret_cast<std::int8_t*>(codes_.get());
+    view_.row_codes = view_.codes + kSegmentRows * 2 * low_row_bytes(dim);
     view_.panel = panel_.get();
     view_.bounds = floats_.get();
-    view_.terms = floats_.get() + kQueryBlock * kSpanFloats;
+    view_.terms = view_.bounds + kSegmentRows * kSpanFloats;
+    view_.packed = view_.terms + 3 * kSpanFloats;
     view_.evidence = evidence_.get();
     view_.spans = spans_.get();
     view_.plain_tasks = 0;
@@ -50,7 +53,7 @@ class CodedScratch {
   CodedSegmentScratch view_{};
 };
 
-// Neighbouring blocks of a plan with together up to kQueryBlock rows.
+// Neighbouring blocks of a plan with together up to kSegmentRows rows.
 struct Batch {
   std::int64_t first;
   std::int64_t count;
@@ -79,9 +82,9 @@ Report coded_segment_max_similarity(const Rows& evidence, const Rows& items, con
   const OpTable& table = op_table(run.isa);
   Report report;
   report.isa = table.isa;
-  const double work = plan_queries(evidence.count, items.count, evidence.dim, segments, kQueryBlock).work;
+  const double work = plan_queries(evidence.count, items.count, evidence.dim, segments, kSegmentRows).work;
   const int threads = thread_count(run.threads, work);
-  const std::int64_t most = block_size(evidence.count, threads);
+  const std::int64_t most = std::clamp<std::int64_t>((evidence.count + threads - 1) / threads, 1, kSegmentRows);
   const QueryPlan plan = plan_queries(evidence.count, items.count, evidence.dim, segments, most);
   const std::vector<Batch> batches = batches_of(plan, most);
   std::vector<std::int64_t> first_bad(plan.order.size(), -1);

@@ -6,10 +6,11 @@
 
 namespace prismem {
 
+constexpr std::int64_t kSegmentRows = 96;                        // pieces of evidence of one task at most
 constexpr std::int64_t kSpanItems = 256;                         // items of a segment whose bounds are kept at a time
 constexpr std::int64_t kSpanFloats = kSpanItems + 2 * kCodeRows;  // with room for whole blocks
 
-// Up to kQueryBlock pieces of evidence, in blocks that share a segment.
+// Up to kSegmentRows pieces of evidence, in blocks that share a segment.
 struct CodedSegmentTask {
   Rows evidence;
   const std::int64_t* order;
@@ -41,12 +42,14 @@ struct BoundedSpan {
 // Memory of one thread; codes and panel start at cache lines.
 struct CodedSegmentScratch {
   Scratch plain;
-  std::int8_t* codes;        // kQueryBlock times 2 * low_row_bytes(dim)
+  float* packed;             // kSegmentRows rows of padded_dim(dim)
+  std::int8_t* row_codes;    // padded_dim(dim)
+  std::int8_t* codes;        // kSegmentRows times 2 * low_row_bytes(dim)
   std::uint8_t* panel;       // 128 bytes a group of dimensions
-  float* bounds;             // kQueryBlock rows of kSpanFloats
+  float* bounds;             // kSegmentRows rows of kSpanFloats
   float* terms;              // 3 rows of kSpanFloats
-  CodedEvidence* evidence;   // kQueryBlock
-  BoundedSpan* spans;        // kQueryBlock
+  CodedEvidence* evidence;   // kSegmentRows
+  BoundedSpan* spans;        // kSegmentRows
   std::int64_t plain_tasks;  // tasks still to be done without codes, because those proved too little
 };
 

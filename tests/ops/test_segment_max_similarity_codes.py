@@ -147,6 +147,16 @@ def test_rows_that_are_not_finite(normalize: bool) -> None:
                 ops.segment_max_similarity(items[199:201], encoded, ops.Segments([0, 100, 200]), normalize=normalize)
 
 
+@pytest.mark.parametrize("normalize", [False, True])
+def test_evidence_of_all_lengths_in_one_task(normalize: bool) -> None:
+    """Very short and very long evidence is coded in double precision, between evidence whose bounds wait to be used."""
+    rng = np.random.default_rng(39)
+    lengths = rng.integers(20, 120, 300)
+    items, evidence = unit_rows(rng, int(lengths.sum()), 256), unit_rows(rng, 300, 256)
+    evidence *= np.float32(10) ** rng.choice([0, 0, -30, -15, 13, 15], (300, 1)).astype(np.float32)
+    check(evidence, items, ops.Segments.from_lengths(lengths), normalize=normalize)
+
+
 def test_codes_that_prove_nothing() -> None:
     """Rows so alike that every bound overlaps: most tasks run without codes, and nothing changes."""
     rng = np.random.default_rng(41)
