@@ -64,12 +64,12 @@ inline bool quantise_in_floats(const float* query, double norm, const CodeView& 
   for (std::int64_t i = (padded + 15) / 16 * 8; i < bytes; ++i) into.low[i] = into.high[i] = 0;
   into.sum = sum_of(sum);
 
-  // A sum of squares or products in sixteen lanes passes fewer roundings than two canonical inner products.
-  const double slack = 2.0 * dot_error(view.dim);
+  // Sums in sixteen lanes, added up in any order, pass fewer roundings than this.
+  const double slack = 2.0 * dot_error(view.dim) + 16.0 * kUnitRoundoff;
   into.norm = view.normalize ? norm : static_cast<double>(rough_norm) * (1.0 + slack);
   const double unit = view.normalize ? 1.0 / norm : 1.0;
   const double length = into.norm * unit * (1.0 + kDoubleSlack);
-  // The last term: the query times 1 / step is off by three roundings, the step times `unit` by one.
+  // The last term: what is rounded in 1 / step, in its product with the query, and in step * unit.
   const double lost = static_cast<double>(step) * unit * __builtin_sqrt(static_cast<double>(sum_of(error[0]) + sum_of(error[1]))) * (1.0 + slack) + 8.0 * kUnitRoundoff * length;
   into.terms = bound_terms(view, static_cast<double>(sum_of(centre[0]) + sum_of(centre[1])) * unit, static_cast<double>(step) * unit, length, lost,
                            slack * length * view.centre_norm + kSmallest * unit);
