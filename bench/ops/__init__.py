@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from ..contest import Job
-from . import import_cost, mmr_select, segment_max_similarity, similarity, token_overlap, top_k, vector_index
+from . import (
+    import_cost,
+    lexical_index,
+    mmr_select,
+    segment_max_similarity,
+    similarity,
+    token_overlap,
+    top_k,
+    vector_index,
+)
 
-_OPS = (top_k, mmr_select, segment_max_similarity, similarity, token_overlap, vector_index, import_cost)
+_OPS = (top_k, mmr_select, segment_max_similarity, similarity, token_overlap, vector_index, lexical_index, import_cost)
 
 JOBS: dict[str, Job] = {job.name: job for op in _OPS for job in op.JOBS}
 """Every job by its name, in the order in which they run."""

@@ -21,6 +21,14 @@ inline int reduce_add_epi32(__m512i a) {
   return static_cast<int>(sum);
 }
 
+// In the order of the compiler's own: halves of the lanes, again and again.
+inline float reduce_add_ps(__m512 a) {
+  const __m256 eight = _mm256_add_ps(simde_mm512_castps512_ps256(a), simde_mm512_extractf32x8_ps(a, 1));
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps(two, two, 1)));
+}
+
 inline __m128i cvtepi32_epi8(__m512i a) {
   int lanes[16];
   simde_mm512_storeu_si512(lanes, a);
@@ -36,4 +44,5 @@ inline __m128i cvtepi32_epi8(__m512i a) {
 // The compiler's own header, which SIMDe includes, declares these for the real instructions: only a macro comes before them.
 #define _mm512_cvtps_pd(a) ::prismem::PRISMEM_NAMESPACE::simde_additions::cvtps_pd(a)
 #define _mm512_reduce_add_epi32(a) ::prismem::PRISMEM_NAMESPACE::simde_additions::reduce_add_epi32(a)
+#define _mm512_reduce_add_ps(a) ::prismem::PRISMEM_NAMESPACE::simde_additions::reduce_add_ps(a)
 #define _mm512_cvtepi32_epi8(a) ::prismem::PRISMEM_NAMESPACE::simde_additions::cvtepi32_epi8(a)
