@@ -40,7 +40,6 @@ class Competitor:
     make: Callable[[], Run]
     accuracy: str = "exact"
     work: Work | None = None
-    threads: int | None = None
 
     @property
     def ours(self) -> bool:

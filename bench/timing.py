@@ -66,7 +66,6 @@ def interleaved(
     rounds: int,
     least_seconds: float = 0.02,
     budget_seconds: float = 60.0,
-    threads: Mapping[str, int] | None = None,
 ) -> dict[str, Timing]:
     """Time all calls in turn, A B C A B C, for a number of rounds (at least three, then fewer where the budget ends).
 
