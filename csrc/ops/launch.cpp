@@ -69,7 +69,7 @@ std::int64_t packed_queries_limit(std::int64_t dim) {
   return std::max(whole_units(kQueryBlock), kFloats / std::max<std::int64_t>(padded_dim(dim), 1) / kQueryUnit * kQueryUnit);
 }
 
-PackedPanels PackedQueries::pack(const OpTable& table, const Rows& queries, const std::int64_t* ids, std::int64_t count, bool normalize) {
+PackedPanels QueryPacker::pack(const OpTable& table, const Rows& queries, const std::int64_t* ids, std::int64_t count, bool normalize) {
   rows_.resize(static_cast<std::size_t>(packed_rows(count) * padded_dim(queries.dim)) * sizeof(float));
   if (normalize) norms_.resize(static_cast<std::size_t>(count));
   table.pack_queries(queries, ids, count, rows_.as<float>(), normalize ? norms_.data() : nullptr);

@@ -52,7 +52,7 @@ constexpr std::int64_t whole_units(std::int64_t queries) { return (queries + kQu
 std::int64_t packed_queries_limit(std::int64_t dim);
 
 // Queries packed for the scans of one instruction set.
-class PackedQueries {
+class QueryPacker {
  public:
   PackedPanels pack(const OpTable& table, const Rows& queries, const std::int64_t* ids, std::int64_t count, bool normalize);
 

@@ -13,7 +13,7 @@ Report similarity(const Rows& x, const Rows& y, bool normalize, float* out, cons
   const int threads = thread_count(run.threads, static_cast<double>(x.count) * static_cast<double>(y.count) * static_cast<double>(x.dim));
   const std::int64_t most = std::min(packed_queries_limit(x.dim), x.count);
   std::vector<std::int64_t> ids(static_cast<std::size_t>(most));
-  PackedQueries packed;
+  QueryPacker packed;
   std::vector<ScanMemory> memory = make_scan_memory(threads, most, x.dim);
   for (std::int64_t first = 0; first < x.count; first += most) {
     const std::int64_t count = std::min(most, x.count - first);

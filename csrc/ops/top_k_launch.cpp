@@ -33,7 +33,7 @@ class Search {
         filter_{mask, nullptr, options.has_min_score, options.min_score},
         normalize_(options.normalize),
         threads_(threads),
-        packed_(static_cast<std::size_t>(threads)),
+        packers_(static_cast<std::size_t>(threads)),
         memory_(make_scan_memory(threads, most_queries, queries.dim)) {}
 
   // Queries `rows` against all keys of their block, in one thread.
@@ -62,7 +62,7 @@ class Search {
 
  private:
   PackedPanels pack(int worker, const QueryBlock& block, const std::int64_t* rows) {
-    return packed_[static_cast<std::size_t>(worker)].pack(table_, queries_, rows, block.count, normalize_);
+    return packers_[static_cast<std::size_t>(worker)].pack(table_, queries_, rows, block.count, normalize_);
   }
 
   void scan(int worker, const PackedPanels& queries, const QueryBlock& block, const std::int64_t* rows, std::int64_t begin, std::int64_t end,
@@ -78,7 +78,7 @@ class Search {
   const TopKFilter filter_;
   const bool normalize_;
   const int threads_;
-  std::vector<PackedQueries> packed_;
+  std::vector<QueryPacker> packers_;
   std::vector<ScanMemory> memory_;
 };
 

@@ -23,8 +23,14 @@ inline float scale_of(double norm) { return norm_is_safe(norm) ? static_cast<flo
 template <class T>
 inline void take_keys(KeyBlock<T>& block, std::int64_t begin, std::int64_t end, const Mask& mask) {
   block.count = 0;
-  for (std::int64_t key = begin; key < end; ++key) {
-    if (mask.data == nullptr || mask.data[key * mask.key_stride] != 0) block.ids[block.count++] = key;
+  if (mask.data == nullptr) {
+    // A loop of its own that compilers vectorise: while a single query is served, memory waits for it.
+    block.count = end - begin;
+    for (std::int64_t j = 0; j < block.count; ++j) block.ids[j] = begin + j;
+  } else {
+    for (std::int64_t key = begin; key < end; ++key) {
+      if (mask.data[key * mask.key_stride] != 0) block.ids[block.count++] = key;
+    }
   }
   block.padded_count = (block.count + 7) / 8 * 8;
   for (std::int64_t j = block.count; j < block.padded_count; ++j) block.ids[j] = block.ids[block.count - 1];
