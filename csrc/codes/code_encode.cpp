@@ -18,20 +18,20 @@ struct Residuals {
   std::int32_t high_norm[8] = {};
 };
 
-// One code for each of `width` dimensions.
+// One code for each of `width` <= 8 dimensions.
 inline void encode_lanes(const float* row, const float* centre, double unit, double per_scale, std::int64_t width, std::uint8_t* codes,
                          Residuals& sums) {
+  std::int32_t code[8] = {};  // bytes may alias anything, which would keep the loop from being vectorised
   for (std::int64_t i = 0; i < width; ++i) {
     const double y = static_cast<double>(row[i]) * unit - static_cast<double>(centre[i]);
     const double shifted = y * per_scale + 128.5;
-    const std::int32_t code = static_cast<std::int32_t>(shifted);
-    const double full = (shifted - 0.5) - static_cast<double>(code);
-    const double mid = full + static_cast<double>((code & 3) - 2);
-    const double high = full + static_cast<double>((code & 15) - 8);
-    const std::int32_t full_value = code - 128;
-    const std::int32_t mid_value = (code & 252) - 126;
-    const std::int32_t high_value = (code & 240) - 120;
-    codes[i] = static_cast<std::uint8_t>(code);
+    code[i] = static_cast<std::int32_t>(shifted);
+    const double full = (shifted - 0.5) - static_cast<double>(code[i]);
+    const double mid = full + static_cast<double>((code[i] & 3) - 2);
+    const double high = full + static_cast<double>((code[i] & 15) - 8);
+    const std::int32_t full_value = code[i] - 128;
+    const std::int32_t mid_value = (code[i] & 252) - 126;
+    const std::int32_t high_value = (code[i] & 240) - 120;
     sums.full[i] += full * full;
     sums.mid[i] += mid * mid;
     sums.high[i] += high * high;
@@ -39,6 +39,7 @@ inline void encode_lanes(const float* row, const float* centre, double unit, dou
     sums.mid_norm[i] += mid_value * mid_value;
     sums.high_norm[i] += high_value * high_value;
   }
+  for (int i = 0; i < 8; ++i) codes[i] = static_cast<std::uint8_t>(code[i]);
 }
 
 inline double larger(double a, double b) { return a > b ? a : b; }
@@ -96,10 +97,7 @@ void encode_row(const Rows& rows, std::int64_t index, const CodeStore& store, co
   Residuals sums;
   std::int64_t j = 0;
   for (; j + 8 <= dim; j += 8) encode_lanes(scratch.row + j, store.centre + j, unit, 1.0 / scale, 8, scratch.codes + j, sums);
-  if (j < dim) {
-    for (std::int64_t i = j; i < padded; ++i) scratch.codes[i] = 0;
-    encode_lanes(scratch.row + j, store.centre + j, unit, 1.0 / scale, dim - j, scratch.codes + j, sums);
-  }
+  if (j < dim) encode_lanes(scratch.row + j, store.centre + j, unit, 1.0 / scale, dim - j, scratch.codes + j, sums);
   store_codes(scratch.codes, dim, lines, low);
   // What doubles lose in y and in y / scale.
   const double slack = kDoubleSlack * (norm * unit + store.centre_norm + scale);
