@@ -60,7 +60,7 @@ KINDS = ("isotropic", "mixture", "repeated", "near", "lengths", "spikes", "whole
 def test_codes_change_no_bit(data: st.DataObject) -> None:
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
     kind = data.draw(st.sampled_from(KINDS))
-    count, dim = data.draw(st.integers(ROWS, 2500)), data.draw(st.sampled_from([1, 2, 5, 8, 9, 16, 33, 64, 100, 257]))
+    count, dim = data.draw(st.integers(ROWS, 5000)), data.draw(st.sampled_from([1, 2, 5, 8, 9, 16, 33, 64, 100, 257]))
     many = data.draw(st.sampled_from([1, 2, 3, 13, 40]))
     keys = rows_of_kind(rng, kind, count, dim)
     queries = rows_of_kind(rng, kind, many, dim)
@@ -109,6 +109,27 @@ def test_what_is_not_finite_is_reported_as_without_codes() -> None:
     huge = unit_rows(rng, ROWS, 24) * np.float32(1e25)
     with pytest.raises(ArgumentError, match="too large for float32"):
         ops.top_k(huge[:2], ops.encode(huge), 4)
+
+
+def test_more_queries_than_are_prepared_at_a_time() -> None:
+    rng = np.random.default_rng(10)
+    keys, queries = unit_rows(rng, 4100, 16), unit_rows(rng, 4200, 16)
+    mask = rng.random((4200, 4100)) < 0.5
+    check(queries, keys, 3, mask=mask)
+    queries[4150, 1] = np.nan
+    with pytest.raises(ArgumentError, match="queries: row 4150 holds NaN"):
+        ops.top_k(queries, ops.encode(keys), 3)
+
+
+@pytest.mark.parametrize("many", [1, 20])
+@pytest.mark.parametrize("kind", ["mixture", "isotropic", "near"])
+def test_searches_that_let_many_rows_wait(many: int, kind: str) -> None:
+    rng = np.random.default_rng(11)
+    keys = rows_of_kind(rng, kind, 20_000, 24)
+    keys[15_000:] = keys[rng.integers(0, 15_000, 5_000)]  # ties with rows seen before
+    queries = rows_of_kind(rng, kind, many, 24)
+    for normalize in (False, True):
+        check(queries, keys, 200, normalize=normalize, mask=rng.random(20_000) < 0.9)
 
 
 def test_segments_and_the_reference_do_without_codes() -> None:

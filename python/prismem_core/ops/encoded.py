@@ -52,10 +52,10 @@ class EncodedRows:
 def encode(array: Any, *, normalize: bool = False, dtype: str | None = None) -> EncodedRows:
     """Codes of rows (n, d) for searches by inner product or, with `normalize`, by cosine; other searches run without.
 
-    float32, float16 or bfloat16 (dtype="bfloat16" for uint16 bits), on the CPU. Worth it for rows that are searched
-    more than a few times: encoding costs a few plain searches (`build_seconds`). Rows with NaN or infinity are allowed,
-    but then searches run without codes; so do rows of more than 16384 dimensions. Errors: ArgumentError,
-    NoImplementation.
+    float32, float16 or bfloat16 (dtype="bfloat16" for uint16 bits), on the CPU. Encoding takes about as long as twenty
+    or thirty searches for one query without codes (`build_seconds`), so it is for rows that are searched more often.
+    Rows with NaN or infinity are allowed, but then searches run without codes; so do rows of more than 16384
+    dimensions. Errors: ArgumentError, NoImplementation.
     """
     place = common_place(rows=array)
     held = rows(array, "rows", dtype=dtype)
