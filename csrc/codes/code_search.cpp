@@ -12,13 +12,17 @@ namespace prismem {
 namespace {
 
 constexpr std::int64_t kFewestRows = 1024;      // below this the rows are scored before codes have been prepared
-constexpr std::int64_t kRowsPerHit = 16;        // with more hits than this, too many rows pass
+constexpr std::int64_t kFewestTileRows = 4096;      // the same for batches,
+constexpr std::int64_t kFewestTileRowsOfFew = 16384;  // and for batches of few queries, whose tiles are not filled
+constexpr std::int64_t kFewQueries = 64;
+constexpr std::int64_t kRowsPerHit = 64;        // with more hits than this, too many rows pass
+constexpr std::int64_t kMostQueries = 4096;     // prepared at a time
 constexpr std::int64_t kFewestSampleRows = 512;
 constexpr std::int64_t kMostSampleRows = 2048;
 constexpr std::int64_t kRowsPerAllowed = 32;    // a mask that lets fewer pass leaves little to read
 constexpr std::int64_t kFewestTileQueries = 8;  // fewer go through the rows one by one
 constexpr double kMostScored = 0.4;             // share of rows that may have to be scored before plain search is faster
-constexpr double kMostScoredBatched = 0.04;
+constexpr double kMostScoredBatched = 0.02;
 constexpr double kCodeSpeed = 8.0;              // codes are searched about this many times as fast as rows
 
 std::int64_t count_allowed(const Mask& mask, std::int64_t count) {
@@ -29,10 +33,17 @@ std::int64_t count_allowed(const Mask& mask, std::int64_t count) {
 
 bool is_coded(double norm, bool normalize) { return normalize ? norm <= std::numeric_limits<double>::max() : norm <= kMaxCodeNorm; }
 
+bool is_batched(const Rows& queries) { return queries.count >= kFewestTileQueries; }
+
+std::int64_t fewest_rows(const Rows& queries) {
+  if (!is_batched(queries)) return kFewestRows;
+  return queries.count < kFewQueries ? kFewestTileRowsOfFew : kFewestTileRows;
+}
+
 // Codes take part only if they are of this metric, and if there is enough to gain.
 bool worth_trying(const Rows& queries, const Rows& keys, const CodeView& view, const Mask& mask, const TopKOptions& options) {
   if (view.normalize != options.normalize || !view.regular) return false;
-  if (queries.count == 0 || options.k == 0 || keys.count < kFewestRows || options.k > keys.count / kRowsPerHit) return false;
+  if (queries.count == 0 || options.k == 0 || keys.count < fewest_rows(queries) || options.k > keys.count / kRowsPerHit) return false;
   const bool shared_mask = mask.data != nullptr && mask.query_stride == 0;
   return !shared_mask || count_allowed(mask, keys.count) >= keys.count / kRowsPerAllowed;
 }
@@ -50,10 +61,11 @@ class CodedSearch {
         num_queries_(static_cast<std::size_t>(queries.count)),
         groups_(code_groups(queries.dim)),
         low_bytes_(low_row_bytes(queries.dim)),
-        batched_(queries.count >= kFewestTileQueries),
+        batched_(is_batched(queries)),
         rows_(new float[num_queries_ * static_cast<std::size_t>(8 * groups_)]),
         codes_(new std::int8_t[num_queries_ * static_cast<std::size_t>(2 * low_bytes_)]),
         candidates_(new CodeCandidate[static_cast<std::size_t>(threads * kMaxCandidates)]),
+        waiting_(new CodeCandidate[static_cast<std::size_t>(threads * kMaxWaiting) * num_queries_]),
         prepared_(num_queries_) {
     if (!batched_) return;
     const std::size_t tiles = (num_queries_ + static_cast<std::size_t>(table.codes.tile_queries) - 1) / static_cast<std::size_t>(table.codes.tile_queries);
@@ -75,7 +87,7 @@ class CodedSearch {
     const std::int64_t jobs = (queries_.count + per_job - 1) / per_job;
     std::vector<double> scored(num_queries_, 0.0);
     std::vector<std::int8_t> query_codes(static_cast<std::size_t>(threads_ * 8 * groups_));
-    parallel_for(jobs, threads_, [&](int worker, std::int64_t job) {
+    const auto prepare_job = [&](int worker, std::int64_t job) {
       std::int8_t* own_codes = query_codes.data() + worker * 8 * groups_;
       const std::int64_t begin = job * per_job;
       const std::int64_t end = std::min(begin + per_job, queries_.count);
@@ -83,23 +95,30 @@ class CodedSearch {
         CodeSearchQuery& query = prepared_[static_cast<std::size_t>(id)];
         float* row = rows_.get() + id * 8 * groups_;
         std::int8_t* low = codes_.get() + id * 2 * low_bytes_;
-        query = CodeSearchQuery{row, CodedQuery{low, low + low_bytes_, 0, BoundTerms{}, 0.0}, id, lowest, 0};
+        query = CodeSearchQuery{row, CodedQuery{low, low + low_bytes_, 0, BoundTerms{}, 0.0}, id, lowest, 0, nullptr, 0};
         table_.codes.prepare(queries_, id, whole_.view, row, own_codes, query.coded);
         if (!is_coded(query.coded.norm, options_.normalize)) return;
         scored[static_cast<std::size_t>(id)] =
-            table_.codes.sample(whole_, step, query, heaps_[static_cast<std::size_t>(id)], scratch_of(worker));
+            table_.codes.sample(whole_, step, batched_, query, heaps_[static_cast<std::size_t>(id)], scratch_of(worker));
       }
       if (!batched_) return;
       CodeTile& tile = tiles_[static_cast<std::size_t>(job)];
       tile.packed = packed_.get() + static_cast<std::size_t>(job) * tile_bytes();
       table_.codes.prepare_tile(whole_.view, &prepared_[static_cast<std::size_t>(begin)], end - begin, own_codes, tile);
-    });
-    double all = 0.0;
-    for (std::size_t id = 0; id < num_queries_; ++id) {
-      if (!is_coded(prepared_[id].coded.norm, options_.normalize)) return false;
-      all += scored[id];
-    }
-    return all <= (batched_ ? kMostScoredBatched : kMostScored) * static_cast<double>(num_queries_);
+    };
+    const auto pays = [&](std::int64_t count) {
+      double all = 0.0;
+      for (std::int64_t id = 0; id < count; ++id) {
+        if (!is_coded(prepared_[static_cast<std::size_t>(id)].coded.norm, options_.normalize)) return false;
+        all += scored[static_cast<std::size_t>(id)];
+      }
+      return all <= (batched_ ? kMostScoredBatched : kMostScored) * static_cast<double>(count);
+    };
+    // The first queries speak for the others, so that little is lost where codes prove nothing.
+    prepare_job(0, 0);
+    if (!pays(std::min(per_job, queries_.count))) return false;
+    parallel_for(jobs - 1, threads_, [&](int worker, std::int64_t job) { prepare_job(worker, job + 1); });
+    return pays(queries_.count);
   }
 
   // Each thread takes a range of rows, with thresholds and heaps of its own; all hits end in the heaps of the caller.
@@ -115,6 +134,9 @@ class CodedSearch {
       task.block_begin = std::min(part * share, whole_.block_end);
       task.block_end = std::min(task.block_begin + share, whole_.block_end);
       std::vector<CodeSearchQuery> own = prepared_;
+      for (std::size_t id = 0; id < num_queries_; ++id) {
+        own[id].waiting = waiting_.get() + (static_cast<std::size_t>(part) * num_queries_ + id) * static_cast<std::size_t>(kMaxWaiting);
+      }
       Heap* heaps = heaps_.data() + static_cast<std::size_t>(part) * num_queries_;
       if (batched_) {
         table_.codes.tiles(task, tiles_.data(), own.data(), queries_.count, heaps, scratch_of(worker));
@@ -157,6 +179,7 @@ class CodedSearch {
   std::unique_ptr<float[]> rows_;
   std::unique_ptr<std::int8_t[]> codes_;
   std::unique_ptr<CodeCandidate[]> candidates_;
+  std::unique_ptr<CodeCandidate[]> waiting_;
   std::unique_ptr<std::int8_t[]> packed_;
   HugeBuffer lines_;
   std::vector<CodeTile> tiles_;
@@ -164,31 +187,48 @@ class CodedSearch {
   std::vector<Heap> heaps_;
 };
 
-}  // namespace
-
-Report coded_top_k(const Rows& queries, const Rows& keys, const CodeView& view, const Mask& mask, const TopKOptions& options,
-                   std::int64_t width, float* scores, std::int64_t* indices, std::int64_t* counts, const RunOptions& run) {
-  const OpTable& table = op_table(run.isa);
-  const double work = static_cast<double>(queries.count) * static_cast<double>(keys.count) * static_cast<double>(queries.dim);
-  const int threads = thread_count(run.threads, work / kCodeSpeed);
-  bool found = false;
+// The search for at most kMostQueries queries.
+Report search_some(const Rows& queries, const Rows& keys, const CodeView& view, const Mask& mask, const TopKOptions& options, std::int64_t width,
+                   float* scores, std::int64_t* indices, std::int64_t* counts, const RunOptions& run) {
   if (worth_trying(queries, keys, view, mask, options)) {
-    CodedSearch search(table, queries, keys, view, mask, options, threads);
+    const OpTable& table = op_table(run.isa);
+    const double work = static_cast<double>(queries.count) * static_cast<double>(keys.count) * static_cast<double>(queries.dim);
+    CodedSearch search(table, queries, keys, view, mask, options, thread_count(run.threads, work / kCodeSpeed));
     search.add_heaps(scores, indices, width);
     if (search.prepare()) {
       search.run();
-      found = true;
       for (std::int64_t id = 0; id < queries.count; ++id) {
         const Heap& heap = search.heaps()[static_cast<std::size_t>(id)];
         counts[id] = heap.size;
         std::fill(heap.scores + heap.size, heap.scores + width, -std::numeric_limits<float>::infinity());
         std::fill(heap.indices + heap.size, heap.indices + width, std::int64_t{-1});
       }
+      Report report;
+      report.isa = table.isa;
+      return report;
     }
   }
-  if (!found) return top_k(queries, keys, Segments{nullptr, 0, nullptr}, mask, options, width, scores, indices, counts, run);
+  return top_k(queries, keys, Segments{nullptr, 0, nullptr}, mask, options, width, scores, indices, counts, run);
+}
+
+}  // namespace
+
+Report coded_top_k(const Rows& queries, const Rows& keys, const CodeView& view, const Mask& mask, const TopKOptions& options,
+                   std::int64_t width, float* scores, std::int64_t* indices, std::int64_t* counts, const RunOptions& run) {
   Report report;
-  report.isa = table.isa;
+  report.isa = op_table(run.isa).isa;
+  const std::int64_t size = queries.kind == Kind::f32 ? 4 : 2;
+  for (std::int64_t first = 0; first < queries.count; first += kMostQueries) {
+    const Rows some{static_cast<const std::uint8_t*>(queries.data) + first * queries.stride * size, std::min(kMostQueries, queries.count - first),
+                    queries.dim, queries.stride, queries.kind};
+    Mask own_mask = mask;
+    if (mask.data != nullptr) own_mask.data += first * mask.query_stride;
+    const Report found = search_some(some, keys, view, own_mask, options, width, scores + first * width, indices + first * width, counts + first, run);
+    if (found.bad_query >= 0 && report.bad_query < 0) {
+      report.bad_query = first + found.bad_query;
+      report.bad_key = found.bad_key;
+    }
+  }
   return report;
 }
 
@@ -204,7 +244,7 @@ void code_bounds(const Rows& queries, const CodeView& view, int bits, float* out
   const CodeSearchTask task{queries, view, Mask{nullptr, 0, 0}, 0, code_blocks(view.count)};
   for (std::int64_t id = 0; id < queries.count; ++id) {
     float* bounds = out + id * view.count;
-    CodeSearchQuery query{row.data(), CodedQuery{query_codes.data(), query_codes.data() + low_bytes, 0, BoundTerms{}, 0.0}, id, 0.0f, 0};
+    CodeSearchQuery query{row.data(), CodedQuery{query_codes.data(), query_codes.data() + low_bytes, 0, BoundTerms{}, 0.0}, id, 0.0f, 0, nullptr, 0};
     table.prepare(queries, id, view, row.data(), scratch.data(), query.coded);
     if (!is_coded(query.coded.norm, view.normalize)) {
       std::fill(bounds, bounds + view.count, std::numeric_limits<float>::infinity());

@@ -20,9 +20,8 @@ class StreamRun {
       return;
     }
     find_candidates();
-    check_candidates();
-    const std::int64_t scored = score_candidates(task_, candidates_, count_, &query_, &heap_);
-    if (2 * scored > last_row() - begin_ * kCodeRows) query_.plain_runs = kPlainRuns;
+    const std::int64_t left = check_candidates();
+    if (2 * left > last_row() - begin_ * kCodeRows) query_.plain_runs = kPlainRuns;
   }
 
  private:
@@ -51,17 +50,17 @@ class StreamRun {
     }
   }
 
-  // Keeps those that may reach it by their whole codes.
-  void check_candidates() {
-    std::int64_t kept = 0;
+  // Those that may reach it by their whole codes wait for their scores; returns how many those are.
+  std::int64_t check_candidates() {
+    std::int64_t left = 0;
     for (std::int64_t i = 0; i < count_; ++i) {
-      const CodeCandidate& candidate = candidates_[i];
-      const float bound = full_bound(task_.view, candidate.row, candidate.sum, query_.coded);
-      if (bound < query_.threshold) continue;
-      prefetch_row(task_.keys, candidate.row);
-      candidates_[kept++] = CodeCandidate{candidate.row, 0, bound};
+      CodeCandidate candidate = candidates_[i];
+      candidate.bound = full_bound(task_.view, candidate.row, candidate.sum, query_.coded);
+      if (candidate.bound < query_.threshold) continue;
+      add_waiting(task_, query_, heap_, candidate);
+      ++left;
     }
-    count_ = kept;
+    return left;
   }
 
   const CodeSearchTask& task_;
@@ -73,6 +72,15 @@ class StreamRun {
   std::int64_t count_ = 0;
 };
 
+// About how much higher the bound of a row is when it is taken from the fewer bits of a tile.
+inline float lost_by_tiles(const CodeView& view, std::int64_t row, const CodedQuery& query) {
+  const CodeHeader header = header_at(view, row / kCodeRows);
+  const std::int64_t lane = row % kCodeRows;
+  const float error = bfloat_at(view.mid_error + row) - bfloat_at(header.full_error + lane);
+  const float coarser = static_cast<float>(kQueryLevels) / static_cast<float>(kTileLevels) - 1.0f;
+  return error * query.terms.per_error + bfloat_at(header.norm + lane) * query.terms.per_norm * coarser;
+}
+
 }  // namespace
 
 void code_prepare(const Rows& queries, std::int64_t id, const CodeView& view, float* row, std::int8_t* codes, CodedQuery& into) {
@@ -82,7 +90,8 @@ void code_prepare(const Rows& queries, std::int64_t id, const CodeView& view, fl
 // Raises the threshold to what the best of every step-th block prove, and returns an estimate of the share of rows that will have
 // to be scored: those of the sample that could still reach the score that is, in the sample, as rare as a hit.
 // At most kMaxCandidates rows are looked at; the heap is used and left empty.
-double code_sample(const CodeSearchTask& task, std::int64_t step, CodeSearchQuery& query, Heap& heap, const CodeSearchScratch& scratch) {
+double code_sample(const CodeSearchTask& task, std::int64_t step, bool batched, CodeSearchQuery& query, Heap& heap,
+                   const CodeSearchScratch& scratch) {
   const CodeView& view = task.view;
   std::int64_t seen = 0;
   for (std::int64_t block = task.block_begin; block < task.block_end && seen + kCodeRows <= kMaxCandidates; block += step) {
@@ -110,7 +119,9 @@ double code_sample(const CodeSearchTask& task, std::int64_t step, CodeSearchQuer
   for (std::int64_t i = 0; i < seen; ++i) {
     const CodeCandidate& candidate = scratch.candidates[i];
     if (candidate.bound < likely) continue;
-    if (!(full_bound(view, candidate.row, candidate.sum, query.coded) < likely)) ++passed;
+    float bound = full_bound(view, candidate.row, candidate.sum, query.coded);
+    if (batched && kTileBits < 8) bound += lost_by_tiles(view, candidate.row, query.coded);
+    if (!(bound < likely)) ++passed;
   }
   return static_cast<double>(passed) / static_cast<double>(seen);
 }
@@ -120,6 +131,7 @@ void code_stream(const CodeSearchTask& task, CodeSearchQuery* queries, std::int6
     const std::int64_t end = task.block_end - begin < kStreamRunBlocks ? task.block_end : begin + kStreamRunBlocks;
     for (std::int64_t q = 0; q < count; ++q) StreamRun(task, begin, end, queries[q], heaps[q], scratch.candidates).search();
   }
+  for (std::int64_t q = 0; q < count; ++q) score_waiting(task, queries[q], heaps[q], 0);
 }
 
 }  // namespace PRISMEM_NAMESPACE

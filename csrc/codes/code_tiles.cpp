@@ -55,18 +55,12 @@ inline std::int64_t find_pairs(const CodeView& view, const UnpackedRun& run, con
   return found;
 }
 
-inline void score_pairs(const CodeSearchTask& task, const CodeCandidate* candidates, std::int64_t count, CodeSearchQuery* queries, Heap* heaps) {
-  constexpr std::int64_t kAhead = 4;
-  for (std::int64_t i = 0; i < count && i < kAhead; ++i) prefetch_row(task.keys, candidates[i].row);
+inline void keep_pairs(const CodeSearchTask& task, const CodeCandidate* candidates, std::int64_t count, CodeSearchQuery* queries, Heap* heaps) {
   for (std::int64_t i = 0; i < count; ++i) {
-    if (i + kAhead < count) prefetch_row(task.keys, candidates[i + kAhead].row);
-    CodeSearchQuery& query = queries[candidates[i].sum];
-    const std::int64_t row = candidates[i].row;
-    if (candidates[i].bound < query.threshold || !allowed_pair(task.mask, query.id, row)) continue;
-    double norm = 0.0;
-    float score = 0.0f;
-    score_keys(packed_query(task, query), task.keys, &row, 0, 1, &norm, &score, 1);
-    offer(query, heaps[candidates[i].sum], score, row);
+    const CodeCandidate& candidate = candidates[i];
+    CodeSearchQuery& query = queries[candidate.sum];
+    if (candidate.bound < query.threshold || !allowed_pair(task.mask, query.id, candidate.row)) continue;
+    add_waiting(task, query, heaps[candidate.sum], candidate);
   }
 }
 
@@ -118,10 +112,11 @@ void code_tiles(const CodeSearchTask& task, const CodeTile* tiles, CodeSearchQue
         own->plain_runs = kPlainRuns;
         score_rows_of_tile(task, row_begin, row_end, own, in_tile, heaps + first);
       } else {
-        score_pairs(task, scratch.candidates, found, own, heaps + first);
+        keep_pairs(task, scratch.candidates, found, own, heaps + first);
       }
     }
   }
+  for (std::int64_t q = 0; q < count; ++q) score_waiting(task, queries[q], heaps[q], 0);
 }
 
 void code_bounds(const CodeSearchTask& task, const CodeSearchQuery& query, int bits, const CodeTile& tile, const CodeSearchScratch& scratch,

@@ -90,23 +90,47 @@ inline void score_rows_of_tile(const CodeSearchTask& task, std::int64_t begin, s
   }
 }
 
-// Scores the candidates whose bounds still reach the threshold, a few at a time, and returns how many those were.
-inline std::int64_t score_candidates(const CodeSearchTask& task, const CodeCandidate* candidates, std::int64_t count, CodeSearchQuery* query, Heap* heap) {
+// Forgets the waiting rows whose bounds the threshold has passed.
+inline void drop_waiting(CodeSearchQuery& query) {
+  std::int64_t kept = 0;
+  for (std::int64_t i = 0; i < query.waiting_count; ++i) {
+    if (!(query.waiting[i].bound < query.threshold)) query.waiting[kept++] = query.waiting[i];
+  }
+  query.waiting_count = kept;
+}
+
+// Takes the waiting row with the highest bound out.
+inline std::int64_t take_best_waiting(CodeSearchQuery& query) {
+  std::int64_t best = 0;
+  for (std::int64_t i = 1; i < query.waiting_count; ++i) {
+    if (!(query.waiting[i].bound <= query.waiting[best].bound)) best = i;
+  }
+  const std::int64_t row = query.waiting[best].row;
+  query.waiting[best] = query.waiting[--query.waiting_count];
+  return row;
+}
+
+// Scores waiting rows, the highest bounds first, until at most `keep` wait. The order raises the threshold soonest, and the later a
+// row is looked at, the likelier it has fallen below.
+inline void score_waiting(const CodeSearchTask& task, CodeSearchQuery& query, Heap& heap, std::int64_t keep) {
   constexpr std::int64_t kAtOnce = 8;
   std::int64_t ids[kAtOnce];
   double norms[kAtOnce];
   float scores[kAtOnce];
-  std::int64_t scored = 0;
-  for (std::int64_t next = 0; next < count;) {
+  for (drop_waiting(query); query.waiting_count > keep; drop_waiting(query)) {
     std::int64_t taken = 0;
-    for (; next < count && taken < kAtOnce; ++next) {
-      if (!(candidates[next].bound < query->threshold)) ids[taken++] = candidates[next].row;
+    for (; taken < kAtOnce && query.waiting_count > keep; ++taken) {
+      ids[taken] = take_best_waiting(query);
+      prefetch_row(task.keys, ids[taken]);
     }
-    score_keys(packed_query(task, *query), task.keys, ids, 0, taken, norms, scores, kAtOnce);
-    for (std::int64_t i = 0; i < taken; ++i) offer(*query, *heap, scores[i], ids[i]);
-    scored += taken;
+    score_keys(packed_query(task, query), task.keys, ids, 0, taken, norms, scores, kAtOnce);
+    for (std::int64_t i = 0; i < taken; ++i) offer(query, heap, scores[i], ids[i]);
   }
-  return scored;
+}
+
+inline void add_waiting(const CodeSearchTask& task, CodeSearchQuery& query, Heap& heap, const CodeCandidate& candidate) {
+  query.waiting[query.waiting_count++] = candidate;
+  if (query.waiting_count == kMaxWaiting) score_waiting(task, query, heap, kMaxWaiting / 2);
 }
 
 // The heap holds rows with their bounds: scores them, raises the threshold to the worst of them if there are enough, and leaves

@@ -98,6 +98,15 @@ struct CodeSearchTask {
   std::int64_t block_end;
 };
 
+// A row that may be a hit: its sum of code products, or the number of its query, and its bound.
+struct CodeCandidate {
+  std::int64_t row;
+  std::int32_t sum;
+  float bound;
+};
+
+constexpr std::int64_t kMaxWaiting = 128;
+
 // One query of a search: as packed floats, and as codes.
 struct CodeSearchQuery {
   const float* row;
@@ -105,13 +114,8 @@ struct CodeSearchQuery {
   std::int64_t id;
   float threshold;  // a row whose score is below is no hit; rises while hits are found
   std::int32_t plain_runs;  // runs still to be scored without a look at the codes, because those proved nothing
-};
-
-// A row that may be a hit: its sum of code products, or the number of its query, and its bound.
-struct CodeCandidate {
-  std::int64_t row;
-  std::int32_t sum;
-  float bound;
+  CodeCandidate* waiting;   // up to kMaxWaiting rows that may be hits and are not scored yet
+  std::int64_t waiting_count;
 };
 
 constexpr std::int64_t kStreamRunBlocks = 64;  // blocks whose candidates are collected before they are looked at
@@ -139,7 +143,7 @@ struct CodeTable {
   void (*encode)(const Rows&, std::int64_t begin, std::int64_t end, const CodeStore&, const CodeScratch&);
   std::int64_t (*add_rows)(const Rows&, std::int64_t begin, std::int64_t end, std::int64_t step, bool normalize, float* row, double* sums);
   void (*prepare)(const Rows& queries, std::int64_t id, const CodeView&, float* row, std::int8_t* codes, CodedQuery&);
-  double (*sample)(const CodeSearchTask&, std::int64_t step, CodeSearchQuery&, Heap&, const CodeSearchScratch&);
+  double (*sample)(const CodeSearchTask&, std::int64_t step, bool batched, CodeSearchQuery&, Heap&, const CodeSearchScratch&);
   void (*stream)(const CodeSearchTask&, CodeSearchQuery* queries, std::int64_t count, Heap* heaps, const CodeSearchScratch&);
   // Bounds of one query for all rows, from the first `bits` of the codes: 4, 8, or those of the batched product (0).
   void (*bounds)(const CodeSearchTask&, const CodeSearchQuery&, int bits, const CodeTile&, const CodeSearchScratch&, float* out);

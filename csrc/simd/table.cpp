@@ -22,7 +22,7 @@ void token_overlap(const OverlapTask&);
 void code_encode(const Rows&, std::int64_t, std::int64_t, const CodeStore&, const CodeScratch&);
 std::int64_t code_add_rows(const Rows&, std::int64_t, std::int64_t, std::int64_t, bool, float*, double*);
 void code_prepare(const Rows&, std::int64_t, const CodeView&, float*, std::int8_t*, CodedQuery&);
-double code_sample(const CodeSearchTask&, std::int64_t, CodeSearchQuery&, Heap&, const CodeSearchScratch&);
+double code_sample(const CodeSearchTask&, std::int64_t, bool, CodeSearchQuery&, Heap&, const CodeSearchScratch&);
 void code_segment_max(const CodedSegmentTask&, float*, std::int64_t*, std::int64_t*, CodedSegmentScratch&);
 void code_stream(const CodeSearchTask&, CodeSearchQuery*, std::int64_t, Heap*, const CodeSearchScratch&);
 void code_bounds(const CodeSearchTask&, const CodeSearchQuery&, int, const CodeTile&, const CodeSearchScratch&, float*);
