@@ -25,7 +25,13 @@ os.fork = refuse("forks")
 threading.Thread.start = refuse("starts a thread")
 before, variables = set(os.listdir("/proc/self/fd")), dict(os.environ)
 signals, shown = [signal.getsignal(n) for n in (2, 15)], warnings.showwarning
-found = [module.name for module in pkgutil.walk_packages(prismem_core.__path__, "prismem_core.")]
+folders = {"prismem_core.": ["prismem_core"]}
+try:
+    import prismem_core.bench
+    folders["prismem_core.bench."] = list(prismem_core.bench.__path__)
+except ModuleNotFoundError:  # a tree that is not installed
+    pass
+found = [module.name for prefix, paths in folders.items() for module in pkgutil.walk_packages(paths, prefix)]
 names = [name for name in found if ".library." not in name and not name.endswith("__main__")]
 for name in names:
     importlib.import_module(name)
