@@ -37,6 +37,15 @@ inline __m128i cvtepi32_epi8(__m512i a) {
   return _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes));
 }
 
+// Lanes that are not taken are not read.
+inline __m512i maskz_loadu_epi32(unsigned taken, const void* p) {
+  int lanes[16] = {};
+  for (int i = 0; i < 16; ++i) {
+    if ((taken >> i & 1u) != 0) __builtin_memcpy(&lanes[i], static_cast<const char*>(p) + 4 * i, 4);
+  }
+  return simde_mm512_loadu_si512(lanes);
+}
+
 }  // namespace simde_additions
 }  // namespace PRISMEM_NAMESPACE
 }  // namespace prismem
@@ -46,3 +55,4 @@ inline __m128i cvtepi32_epi8(__m512i a) {
 #define _mm512_reduce_add_epi32(a) ::prismem::PRISMEM_NAMESPACE::simde_additions::reduce_add_epi32(a)
 #define _mm512_reduce_add_ps(a) ::prismem::PRISMEM_NAMESPACE::simde_additions::reduce_add_ps(a)
 #define _mm512_cvtepi32_epi8(a) ::prismem::PRISMEM_NAMESPACE::simde_additions::cvtepi32_epi8(a)
+#define _mm512_maskz_loadu_epi32(taken, p) ::prismem::PRISMEM_NAMESPACE::simde_additions::maskz_loadu_epi32(taken, p)
