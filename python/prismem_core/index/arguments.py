@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,15 @@ def checked_ids(ids: Any, count: int | None = None, of: str = "") -> NDArray[np.
     if count is not None and array.shape[0] != count:
         raise ArgumentError(f"ids: expected {count}, one for each {of}, got {array.shape[0]}")
     return np.ascontiguousarray(array)
+
+
+def as_id(value: Any) -> int | None:
+    """The number of an id, or None for what can be none."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        return None
+    return number if -(1 << 63) <= number < 1 << 63 else None
 
 
 def _whole_numbers(values: Any, name: str) -> NDArray[Any]:

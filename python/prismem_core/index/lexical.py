@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 
 from prismem_core import _native
 from prismem_core.errors import ArgumentError, LexicalIndexError
-from prismem_core.index.arguments import checked_filter, checked_ids, path_bytes
+from prismem_core.index.arguments import as_id, checked_filter, checked_ids, path_bytes
 from prismem_core.index.results import SearchResult
 from prismem_core.index.tokens import Tokenizer
 from prismem_core.ops.checks import threshold, whole_number
@@ -113,11 +112,8 @@ class LexicalIndex:
         return self._native.size()
 
     def __contains__(self, id: object) -> bool:
-        try:
-            number = operator.index(id)  # type: ignore[arg-type]
-        except TypeError:
-            return False
-        return -(1 << 63) <= number < 1 << 63 and self._native.contains(number)
+        number = as_id(id)
+        return number is not None and self._native.contains(number)
 
     def __repr__(self) -> str:
         return f"<LexicalIndex of {len(self)} texts, k1={self.k1}, b={self.b}, tokenizer={self._tokenizer.name!r}>"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from prismem_core import _native
 from prismem_core._native import PreparedFilter
 from prismem_core.arrays import Place, Rows, handed_back, place_of, rows
 from prismem_core.errors import ArgumentError, NoImplementation
-from prismem_core.index.arguments import checked_filter, checked_ids, path_bytes
+from prismem_core.index.arguments import as_id, checked_filter, checked_ids, path_bytes
 from prismem_core.index.results import SearchResult
 from prismem_core.ops.checks import flag, threshold, weight, whole_number
 from prismem_core.ops.registry import choose, thread_count
@@ -145,11 +144,8 @@ class VectorIndex:
         return self._native.size()
 
     def __contains__(self, id: object) -> bool:
-        try:
-            number = operator.index(id)  # type: ignore[arg-type]
-        except TypeError:
-            return False
-        return -(1 << 63) <= number < 1 << 63 and self._native.contains(number)
+        number = as_id(id)
+        return number is not None and self._native.contains(number)
 
     def __repr__(self) -> str:
         kind = f"{len(self)} rows, dim={self.dim}, dtype={self.dtype!r}, metric={self.metric!r}"
