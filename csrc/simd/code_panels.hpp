@@ -17,6 +17,21 @@
 #include "simd/code_lanes.hpp"
 #include "simd/codes.hpp"
 
+#if !defined(PRISMEM_TARGET_AVX512)
+namespace prismem {
+namespace PRISMEM_NAMESPACE {
+
+// Rows one by one, where there is no faster way to add up sixteen.
+inline I16 low_dots(const std::uint8_t* rows, std::int64_t stride, std::int64_t bytes, const std::int8_t* low, const std::int8_t* high) {
+  std::int32_t sums[16];
+  for (int r = 0; r < 16; ++r) sums[r] = low_dot(rows + r * stride, bytes, low, high);
+  return load16(sums);
+}
+
+}  // namespace PRISMEM_NAMESPACE
+}  // namespace prismem
+#endif
+
 #if defined(PRISMEM_TARGET_AVX512)
 #include "simd/code_panels_avx512.hpp"
 #elif defined(PRISMEM_TARGET_AVX2)

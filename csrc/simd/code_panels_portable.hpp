@@ -4,12 +4,6 @@
 namespace prismem {
 namespace PRISMEM_NAMESPACE {
 
-inline I16 low_dots(const std::uint8_t* rows, std::int64_t stride, std::int64_t bytes, const std::int8_t* low, const std::int8_t* high) {
-  std::int32_t sums[16];
-  for (int r = 0; r < 16; ++r) sums[r] = low_dot(rows + r * stride, bytes, low, high);
-  return load16(sums);
-}
-
 constexpr int kCodePanelQueries = 4;
 constexpr std::int32_t kCodePanelLevels = 127;
 

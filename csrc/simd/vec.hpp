@@ -32,7 +32,8 @@
 #include "simd/vec_avx512.hpp"
 #elif defined(PRISMEM_TARGET_AVX2)
 #include "simd/vec_avx2.hpp"
-#include "simd/wide_avx2.hpp"
+#include "simd/wide_eight.hpp"
 #else
 #include "simd/vec_portable.hpp"
+#include "simd/wide_eight.hpp"
 #endif

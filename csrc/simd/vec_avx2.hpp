@@ -56,6 +56,7 @@ inline F8 load8_tail(const T* p, std::int64_t count) {
 inline void store8(float* p, F8 a) { _mm256_storeu_ps(p, a.v); }
 
 inline F8 fma8(F8 a, F8 b, F8 c) { return F8{_mm256_fmadd_ps(a.v, b.v, c.v)}; }
+inline void keep(F8& a) { keep_in_register(a.v); }
 
 inline F8 splat8(float x) { return F8{_mm256_set1_ps(x)}; }
 inline F8 max8(F8 a, F8 b) { return F8{_mm256_max_ps(a.v, b.v)}; }

@@ -114,17 +114,7 @@ inline F8 cosine8(F8 dots, double query_norm, const double* key_norms) {
 inline void prefetch(const void* p) { __builtin_prefetch(p); }
 inline void prefetch_far(const void* p) { __builtin_prefetch(p, 0, 2); }
 
-using Wide = F8;
-constexpr int kWideQueries = 1;
-#define PRISMEM_GROUP_KEYS 4
-constexpr int kGroupKeys = PRISMEM_GROUP_KEYS;
-
-inline Wide zero_wide() { return zero8(); }
-inline Wide load_wide(const float* p) { return load8(p); }
-inline Wide repeat_wide(const float* p) { return load8(p); }
-inline Wide fma_wide(Wide a, Wide b, Wide c) { return fma8(a, b, c); }
-inline void keep(Wide&) {}
-inline void sum_group(const Wide (&sums)[kGroupKeys], float* out, std::int64_t) { sum8_of4(sums, out); }
+inline void keep(F8&) {}
 
 inline D8 zero_d8() { return D8{{0, 0, 0, 0, 0, 0, 0, 0}}; }
 

@@ -1,7 +1,5 @@
-// The wide vector of simd/vec.hpp on AVX2, where it is eight lanes of one query.
+// The wide vector of simd/vec.hpp where it is eight lanes of one query: on AVX2 and in plain C++.
 #pragma once
-
-#include "simd/vec_avx2.hpp"
 
 namespace prismem {
 namespace PRISMEM_NAMESPACE {
@@ -15,7 +13,6 @@ inline Wide zero_wide() { return zero8(); }
 inline Wide load_wide(const float* p) { return load8(p); }
 inline Wide repeat_wide(const float* p) { return load8(p); }
 inline Wide fma_wide(Wide a, Wide b, Wide c) { return fma8(a, b, c); }
-inline void keep(Wide& a) { keep_in_register(a.v); }
 inline void sum_group(const Wide (&sums)[kGroupKeys], float* out, std::int64_t) { sum8_of4(sums, out); }
 
 }  // namespace PRISMEM_NAMESPACE
