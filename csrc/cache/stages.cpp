@@ -2,6 +2,7 @@
 
 #include <mutex>
 
+#include "cache/key.hpp"
 #include "support/error.hpp"
 
 namespace prismem::cache {
@@ -29,6 +30,7 @@ Stage& StageTable::intern(std::string_view name) {
   if (found != by_name_.end()) return *found->second;
   Stage& stage = stages_.emplace_back();
   stage.name = std::string(name);
+  stage.seed = stage_seed(name);
   stage.id = static_cast<std::uint32_t>(stages_.size() - 1);
   by_name_.emplace(stage.name, &stage);
   return stage;
