@@ -51,7 +51,7 @@ bool DiskTier::make_room(std::uint64_t bytes) {
 
 // One cleaning of the log. With `everything` all that is in it now is written anew, else it ends when there is room enough.
 std::uint64_t DiskTier::run_cycle(bool everything) {
-  const Descriptor cleaning = directory_->open_lock("cleaning");
+  const GuardedDescriptor cleaning(directory_->open_lock("cleaning"));
   while (::flock(cleaning.get(), LOCK_EX) != 0) {
     if (errno != EINTR) throw SystemFailure(errno, "cannot lock the cleaning");
   }
@@ -64,7 +64,6 @@ std::uint64_t DiskTier::run_cycle(bool everything) {
     const Room room = this->room();
     if (!everything && state_.log_bytes <= room.high &&
         state_.log_bytes - std::min(state_.log_bytes, state_.live_bytes) <= std::max(state_.live_bytes, 4 * segment_bytes_)) {
-      forget_in_children(cleaning.get());
       return 0;  // another process was faster
     }
     evict_to(room.low / 8 * 7);
@@ -78,7 +77,6 @@ std::uint64_t DiskTier::run_cycle(bool everything) {
     const std::uint64_t dead = state_.log_bytes - std::min(state_.log_bytes, state_.live_bytes);
     if (state_.log_bytes <= room().low && dead <= std::max(state_.live_bytes / 2, 2 * segment_bytes_)) break;
   }
-  forget_in_children(cleaning.get());
   const Directory::Turn turn(*directory_);
   settle();
   return before - std::min(before, state_.log_bytes);

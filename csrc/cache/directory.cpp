@@ -13,7 +13,6 @@
 #include <filesystem>
 #include <memory>
 
-#include "cache/fork_guard.hpp"
 #include "cache/segment.hpp"
 #include "support/crc32c.hpp"
 #include "support/error.hpp"
@@ -81,18 +80,12 @@ Directory::Directory(const std::string& path, bool read_only) : path_(path) {
   // Nothing is put into a foreign directory, not even a lock: look first, then lock, then look again under the lock.
   check_header(true);
   if (read_only) return;
-  lock_ = open_lock(kLockName);
+  lock_.emplace(open_lock(kLockName));
   const Turn turn(*this);
   check_header(false);
-  sessions_ = open_lock(kSessionsName);
-  while (::flock(sessions_.get(), LOCK_SH) != 0) {
+  sessions_.emplace(open_lock(kSessionsName));
+  while (::flock(sessions_->get(), LOCK_SH) != 0) {
     if (errno != EINTR) throw SystemFailure(errno, "cannot lock the sessions");
-  }
-}
-
-Directory::~Directory() {
-  for (const Descriptor* file : {&lock_, &sessions_}) {
-    if (*file) forget_in_children(file->get());
   }
 }
 
@@ -143,24 +136,23 @@ void Directory::remove_segment(std::uint64_t number) const {
 Descriptor Directory::open_lock(const char* name) const {
   Descriptor file(::openat(directory_.get(), name, O_RDWR | O_CREAT | O_CLOEXEC, 0666));
   if (!file) throw SystemFailure(errno, std::string("cannot open ") + name);
-  close_in_children(file.get());
   return file;
 }
 
 Directory::Turn::Turn(Directory& directory) : directory_(directory), thread_(directory.thread_turn_) {
-  while (::flock(directory.lock_.get(), LOCK_EX) != 0) {
+  while (::flock(directory.lock_->get(), LOCK_EX) != 0) {
     if (errno == EINTR) continue;
     throw CacheError("cannot lock the execution cache '" + directory.path_ + "' (" + describe_errno(errno) +
                      "): use a directory on a local file system, or open it with read_only=True");
   }
 }
 
-Directory::Turn::~Turn() { ::flock(directory_.lock_.get(), LOCK_UN); }
+Directory::Turn::~Turn() { ::flock(directory_.lock_->get(), LOCK_UN); }
 
 bool Directory::alone() const {
-  if (::flock(sessions_.get(), LOCK_EX | LOCK_NB) == 0) return true;
+  if (::flock(sessions_->get(), LOCK_EX | LOCK_NB) == 0) return true;
   // A failed conversion may have dropped the shared lock.
-  ::flock(sessions_.get(), LOCK_SH | LOCK_NB);
+  ::flock(sessions_->get(), LOCK_SH | LOCK_NB);
   return false;
 }
 

@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "cache/fork_guard.hpp"
 #include "support/file.hpp"
 
 namespace prismem::cache {
@@ -15,7 +17,6 @@ class Directory {
   // Opens the directory at `path`. Without `read_only` it is made when absent and an empty one becomes a cache. CacheError for a place that
   // is no cache, another format, or a file system without locks; SystemFailure (is_unwritable) where the place cannot be written at all.
   Directory(const std::string& path, bool read_only);
-  ~Directory();
   Directory(const Directory&) = delete;
   Directory& operator=(const Directory&) = delete;
 
@@ -28,7 +29,7 @@ class Directory {
   void remove_segment(std::uint64_t number) const;
   // Removes segment files whose making was interrupted; needs the turn.
   void remove_unfinished() const;
-  // A file of the directory for locks, made when absent, which no forked child keeps open.
+  // A file of the directory for locks, made when absent.
   Descriptor open_lock(const char* name) const;
 
   // The turn to write: one holder among all threads of all processes; it ends with the process, however that ends.
@@ -54,8 +55,7 @@ class Directory {
 
   std::string path_;
   Descriptor directory_;
-  Descriptor lock_;
-  Descriptor sessions_;
+  std::optional<GuardedDescriptor> lock_, sessions_;  // none when opened for reading
   std::mutex thread_turn_;
   bool mended_ = false;
 };

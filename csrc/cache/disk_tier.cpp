@@ -183,10 +183,11 @@ bool DiskTier::contains(const Name& name) {
 void DiskTier::touch(const Hit& hit, std::uint32_t now) const {
   const Detail before = index_->detail(hit.slot);
   const RecordHeader& header = hit.record.header;
-  const double priority = inflation_.load(std::memory_order_relaxed) + worth(header.cost, header.record_bytes());
+  const double renewed =
+      priority(inflation_.load(std::memory_order_relaxed), static_cast<double>(header.cost), header.record_bytes());
   // Most uses come soon after another; they write nothing.
-  if (priority > before.priority || now - before.used_at >= kTouchSeconds) {
-    index_->touch(hit.slot, std::max(priority, before.priority), now);
+  if (renewed > before.priority || now - before.used_at >= kTouchSeconds) {
+    index_->touch(hit.slot, std::max(renewed, before.priority), now);
   }
 }
 

@@ -73,10 +73,12 @@ class DiskTier {
   bool writable() const { return writable_.load(std::memory_order_relaxed); }
   // Damage of which the stage is not known: stretches of bytes that are no record, unreadable segments, the index.
   std::uint64_t damaged() const { return damaged_.load(std::memory_order_relaxed); }
-  int directory_fd() const { return directory_ ? directory_->fd() : -1; }
+  // Null: the place cannot even be read.
   Directory* directory() const { return directory_.get(); }
 
  private:
+  static constexpr std::uint64_t kFirstSlots = 1024;  // of a new index
+
   enum class Look { found, absent, superseded, unopened, damaged_record, damaged_slot };
   struct Hit {
     Segment* segment = nullptr;
@@ -110,7 +112,7 @@ class DiskTier {
   void rebuild();
   void settle();
   void adopt_tail();
-  void replace_index(std::unique_ptr<MappedIndex> index, SegmentTable segments);
+  void replace_index(std::uint64_t slots, const MappedIndex* source, SegmentTable segments);
   void install(std::unique_ptr<MappedIndex> index, SegmentTable segments);
 
   // disk_writing.cpp; all need the turn and a settled view

@@ -140,7 +140,7 @@ void DiskTier::mark_dirty() {
 
 void DiskTier::publish(const Pending& pending) {
   const Location location = location_at(state_.tail_segment, pending.offset);
-  const Detail detail{state_.inflation + worth(pending.cost, pending.record_bytes), record_units(pending.record_bytes), unix_seconds()};
+  const Detail detail{priority(state_.inflation, static_cast<double>(pending.cost), pending.record_bytes), record_units(pending.record_bytes), unix_seconds()};
   for (int attempt = 0; attempt < 3; ++attempt) {
     Hit hit;
     Look look;
@@ -174,14 +174,12 @@ void DiskTier::publish(const Pending& pending) {
 }
 
 void DiskTier::grow_index() {
-  auto larger = MappedIndex::create(directory_->fd(), std::max<std::uint64_t>(state_.entries * 2, 1024));
-  index_->copy_into(*larger);
   SegmentTable segments;
   {
     std::shared_lock lock(view_mutex_);
     segments = segments_;
   }
-  replace_index(std::move(larger), std::move(segments));
+  replace_index(std::max<std::uint64_t>(state_.entries * 2, kFirstSlots), index_.get(), std::move(segments));
 }
 
 void DiskTier::roll() {
@@ -266,7 +264,7 @@ void DiskTier::clear() {
     LogState empty{};
     empty.next_segment = state_.next_segment;
     state_ = empty;
-    replace_index(MappedIndex::create(directory_->fd(), 1024), SegmentTable());
+    replace_index(kFirstSlots, nullptr, SegmentTable());
     for (const std::uint64_t number : numbers) directory_->remove_segment(number);
     std::lock_guard lock(dirty_mutex_);
     dirty_.clear();

@@ -42,13 +42,11 @@ struct ExecutionCache::State {
     } catch (const SystemFailure&) {
       return Descriptor();
     }
-    Descriptor file(::openat(disk->directory_fd(), "flights", O_RDWR | O_CLOEXEC));
-    if (file) close_in_children(file.get());
-    return file;
+    return Descriptor(::openat(disk->directory()->fd(), "flights", O_RDWR | O_CLOEXEC));
   }
 
   bool read(Stage& stage, const Key& key, ValueSink& sink, double& cost) {
-    if (!disk || memory.entries() > 0) {
+    if (!disk || memory.used_bytes() > 0) {
       if (const Value value = memory.get({key, stage.id}, &cost)) {
         sink.take(*value);
         return true;
@@ -73,7 +71,7 @@ struct ExecutionCache::State {
       const EntryId id{items[i].key, stage.id};
       if (!on_disk) {
         memory.put(id, std::make_shared<const std::string>(items[i].value), items[i].cost);
-      } else if (memory.entries() > 0) {
+      } else if (memory.used_bytes() > 0) {
         memory.erase(id);
       }
     }
@@ -220,7 +218,7 @@ Value ExecutionCache::get_or_compute(std::string_view stage_name, const Key& key
 bool ExecutionCache::contains(std::string_view stage_name, const Key& key) {
   check_usable();
   Stage& stage = state_->stages.intern(stage_name);
-  if (state_->memory.entries() > 0 && state_->memory.get({key, stage.id}, nullptr)) return true;
+  if (state_->memory.used_bytes() > 0 && state_->memory.get({key, stage.id}, nullptr)) return true;
   return state_->disk && state_->disk->contains({stage, key, entry_hash(key, stage.seed)});
 }
 
@@ -238,9 +236,9 @@ std::vector<EntryInfo> ExecutionCache::entries(std::optional<std::string_view> s
   check_usable();
   std::vector<EntryInfo> result;
   if (state_->disk) result = state_->disk->entries(stage ? &*stage : nullptr);
-  state_->memory.for_each([&](const EntryId& id, const Value& value, double cost) {
-    const Stage& owner = state_->stages.at(id.stage);
-    if (!stage || owner.name == *stage) result.push_back({owner.name, id.key, value->size(), cost, 0, 0});
+  state_->memory.for_each([&](const MemoryTier::Kept& kept) {
+    const Stage& owner = state_->stages.at(kept.id.stage);
+    if (!stage || owner.name == *stage) result.push_back({owner.name, kept.id.key, kept.value->size(), kept.cost, 0, 0});
   });
   return result;
 }
@@ -345,7 +343,7 @@ void ExecutionCache::get_rows(std::string_view stage_name, const Key* keys, std:
   Stage& stage = state_->stages.intern(stage_name);
   std::memset(found, 0, count);
   double saved = 0.0;
-  if (!state_->disk || state_->memory.entries() > 0) {
+  if (!state_->disk || state_->memory.used_bytes() > 0) {
     for (std::size_t i = 0; i < count; ++i) {
       double cost = 0.0;
       const Value value = state_->memory.get({keys[i], stage.id}, &cost);

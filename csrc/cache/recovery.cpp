@@ -10,18 +10,12 @@
 #include "support/error.hpp"
 
 namespace prismem::cache {
-namespace {
-
-constexpr std::uint64_t kFirstSlots = 1024;
-
-}  // namespace
-
 void DiskTier::scan_segment(Scanned& scanned, const Segment& segment, bool own_turn) {
   const auto take = [&](std::uint64_t offset, const RecordHeader& header) {
     if (header.kind != kValueRecord && header.kind != kTombstoneRecord) return;
     const std::uint64_t hash = entry_hash(header.key, stage_seed(header.stage));
     const Location location = location_at(segment.number(), offset);
-    const Detail detail{scanned.state.inflation + worth(header.cost, header.record_bytes()),
+    const Detail detail{priority(scanned.state.inflation, static_cast<double>(header.cost), header.record_bytes()),
                         record_units(header.record_bytes()), header.stored_at};
     LogState& state = scanned.state;
     MappedIndex::Probe probe = scanned.index->probe(hash);
@@ -146,21 +140,21 @@ void DiskTier::rebuild() {
   }
   state.tail_segment = tail_ ? last : 0;
   state.tail_bytes = tail_ ? end : 0;
-  auto index = MappedIndex::create(directory_->fd(), std::max(kFirstSlots, state.entries * 2));
-  scanned.index->copy_into(*index);
   state_ = state;
   if (tail_) scanned.segments.add(tail_);
-  replace_index(std::move(index), std::move(scanned.segments));
+  replace_index(std::max(kFirstSlots, state.entries * 2), scanned.index.get(), std::move(scanned.segments));
 }
 
-// First the old one is marked, then the new one gets its name: whoever comes between finds a marked index and waits for, or makes, another;
-// the other way round a kill could leave processes at work on a file that has lost its name.
-void DiskTier::replace_index(std::unique_ptr<MappedIndex> index, SegmentTable segments) {
-  index->set_state(state_);
+// A larger index, or one made anew, with the entries of `source` (null: none).
+void DiskTier::replace_index(std::uint64_t slots, const MappedIndex* source, SegmentTable segments) {
+  auto index = MappedIndex::create(
+      directory_->fd(), slots,
+      [&](MappedIndex& fresh) {
+        if (source != nullptr) source->copy_into(fresh);
+        fresh.set_state(state_);
+      },
+      index_.get());
   index->begin_writing();
-  if (auto older = MappedIndex::open(directory_->fd(), true)) older->supersede();
-  if (index_) index_->supersede();
-  index->publish(directory_->fd());
   install(std::move(index), std::move(segments));
 }
 
@@ -168,10 +162,11 @@ void DiskTier::settle() {
   if (closed_) throw CacheError("the execution cache '" + path_ + "' was closed while it was being written");
   if (!index_ || private_ || index_->superseded()) {
     auto index = MappedIndex::open(directory_->fd(), true);
-    if (!index || !index->trusted() || index->superseded()) {
+    if (!index || !index->trusted()) {
       rebuild();
       return;
     }
+    index->begin_writing();
     install(std::move(index), SegmentTable());
   }
   if (!index_->state(state_)) {
