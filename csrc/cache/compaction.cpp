@@ -20,33 +20,16 @@ constexpr std::uint64_t kStepBytes = 512 << 10;
 
 }  // namespace
 
-// The bound holds for segments and index together. A segment is kept free for the records that cleaning moves.
+// The bound holds for segments and index together. Two segments are kept free for the records that cleaning moves.
 DiskTier::Room DiskTier::room() const {
-  const std::uint64_t taken = index_->bytes() + segment_bytes_;
+  const std::uint64_t taken = index()->bytes() + 2 * segment_bytes_;
   const std::uint64_t budget = disk_bytes_ > taken ? disk_bytes_ - taken : 0;
   return {budget, budget / 8 * 7, budget / 4 * 3};
 }
 
-bool DiskTier::wants_compaction() const {
-  std::shared_lock lock(view_mutex_);
-  LogState state{};
-  if (!index_->state(state)) return false;
-  const std::uint64_t dead = state.log_bytes - std::min(state.log_bytes, state.live_bytes);
-  return state.log_bytes > room().high || dead > std::max(state.live_bytes, 4 * segment_bytes_);
-}
-
-bool DiskTier::make_room(std::uint64_t bytes) {
-  for (int attempt = 0; attempt < 3; ++attempt) {
-    {
-      std::shared_lock lock(view_mutex_);
-      LogState state{};
-      const Room room = this->room();
-      if (bytes > room.low) return false;
-      if (!index_->state(state) || state.log_bytes + bytes <= room.budget) return true;
-    }
-    run_cycle(false);
-  }
-  return false;
+bool DiskTier::wants_cleaning(const Room& room) const {
+  const std::uint64_t dead = state_.log_bytes - std::min(state_.log_bytes, state_.live_bytes);
+  return state_.log_bytes > room.high || dead > std::max(state_.live_bytes, 4 * segment_bytes_);
 }
 
 // One cleaning of the log. With `everything` all that is in it now is written anew, else it ends when there is room enough.
@@ -62,21 +45,23 @@ std::uint64_t DiskTier::run_cycle(bool everything) {
     before = state_.log_bytes;
     last = state_.tail_segment;
     const Room room = this->room();
-    if (!everything && state_.log_bytes <= room.high &&
-        state_.log_bytes - std::min(state_.log_bytes, state_.live_bytes) <= std::max(state_.live_bytes, 4 * segment_bytes_)) {
-      return 0;  // another process was faster
-    }
+    if (!everything && !wants_cleaning(room)) return 0;  // another process was faster
     evict_to(room.low / 8 * 7);
   }
+  Emptied emptied;
   for (const std::uint64_t number : directory_->segments()) {
     if (number > last || stopping_) break;
-    compact_segment(number);
+    empty_segment(number, emptied);
+    // What was moved must be on the disk before its old place goes. A few segments share the wait for that.
+    if (emptied.moved_bytes == 0 || emptied.moved_bytes >= segment_bytes_ / 2) remove_emptied(emptied);
     if (everything) continue;
     const Directory::Turn turn(*directory_);
     settle();
     const std::uint64_t dead = state_.log_bytes - std::min(state_.log_bytes, state_.live_bytes);
-    if (state_.log_bytes <= room().low && dead <= std::max(state_.live_bytes / 2, 2 * segment_bytes_)) break;
+    const std::uint64_t goes = std::min(dead, emptied.file_bytes);
+    if (state_.log_bytes - goes <= room().low && dead - goes <= std::max(state_.live_bytes / 2, 2 * segment_bytes_)) break;
   }
+  remove_emptied(emptied);
   const Directory::Turn turn(*directory_);
   settle();
   return before - std::min(before, state_.log_bytes);
@@ -131,7 +116,8 @@ void DiskTier::evict_to(std::uint64_t live_bytes) {
   save_state();
 }
 
-void DiskTier::compact_segment(std::uint64_t number) {
+// Moves what lives in a segment to the tail.
+void DiskTier::empty_segment(std::uint64_t number, Emptied& emptied) {
   std::shared_ptr<Segment> segment;
   std::vector<std::pair<std::uint64_t, std::uint64_t>> records;  // offset, bytes
   {
@@ -177,22 +163,30 @@ void DiskTier::compact_segment(std::uint64_t number) {
       }
       append({&stage, header.key, record.value, header.cost, header.stored_at}, hash, kValueRecord);
       bytes += records[next].second;
+      emptied.moved_bytes += records[next].second;
     }
     write_out();
   }
+  emptied.numbers.push_back(number);
+  emptied.file_bytes += size;
+}
+
+void DiskTier::remove_emptied(Emptied& emptied) {
+  if (emptied.numbers.empty()) return;
   std::uint64_t batch;
   {
     std::lock_guard lock(dirty_mutex_);
     batch = ++batches_;
   }
-  sync_through(batch);
+  if (emptied.moved_bytes > 0) sync_through(batch);
   const Directory::Turn turn(*directory_);
   settle();
-  directory_->remove_segment(number);
-  state_.log_bytes -= std::min(state_.log_bytes, size);
+  for (const std::uint64_t number : emptied.numbers) directory_->remove_segment(number);
+  state_.log_bytes -= std::min(state_.log_bytes, emptied.file_bytes);
   save_state();
   std::unique_lock lock(view_mutex_);
-  segments_.remove(number);
+  for (const std::uint64_t number : emptied.numbers) segments_.remove(number);
+  emptied = Emptied();
 }
 
 std::uint64_t DiskTier::compact() {
@@ -220,7 +214,7 @@ void DiskTier::compactor_loop() {
     compactor_wanted_ = false;
     lock.unlock();
     try {
-      if (writable() && wants_compaction()) run_cycle(false);
+      if (writable()) run_cycle(false);
     } catch (const SystemFailure& failure) {
       stop_writing(failure);
     } catch (const CacheError&) {

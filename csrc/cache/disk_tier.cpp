@@ -205,21 +205,42 @@ bool DiskTier::open_segment(std::uint64_t number) {
 }
 
 void DiskTier::reload() {
+  if (reload_live()) return;
+  if (!writable()) {
+    go_private();
+    return;
+  }
+  const Directory::Turn turn(*directory_);
+  settle();
+}
+
+bool DiskTier::reload_live() {
   for (int attempt = 0; attempt < kReloads; ++attempt) {
     std::unique_ptr<MappedIndex> index = MappedIndex::open(directory_->fd(), writable());
     LogState state{};
     if (!index || !index->trusted() || !index->state(state)) break;
     if (!index->superseded()) {
+      std::unique_lock lock(view_mutex_);
+      if (index_ && !private_ && !index_->superseded()) return true;  // another thread was faster
+      if (index->superseded()) continue;
+      index_ = std::move(index);
+      segments_.clear();
+      private_ = false;
+      scanned_ends_.clear();
       inflation_ = state.inflation;
-      install(std::move(index), SegmentTable());
-      return;
+      return true;
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(1));  // the new one is about to get the name
   }
-  go_private();
+  return false;
 }
 
-void DiskTier::install(std::unique_ptr<MappedIndex> index, SegmentTable segments) {
+std::shared_ptr<MappedIndex> DiskTier::index() const {
+  std::shared_lock lock(view_mutex_);
+  return index_;
+}
+
+void DiskTier::install(std::shared_ptr<MappedIndex> index, SegmentTable segments) {
   std::unique_lock lock(view_mutex_);
   index_ = std::move(index);
   segments_ = std::move(segments);
@@ -272,7 +293,7 @@ std::vector<EntryInfo> DiskTier::entries(const std::string_view* stage) {
 
 void DiskTier::add_stats(CacheStats& stats) {
   if (!directory_) return;
-  if (index_->superseded()) reload();
+  if (index()->superseded()) reload();
   std::shared_lock lock(view_mutex_);
   LogState state{};
   if (index_->state(state)) {
@@ -312,7 +333,8 @@ void DiskTier::close() {
     if (was_writable) {
       const Directory::Turn turn(*directory_);
       closed_ = true;
-      if (directory_->alone() && !index_->superseded()) index_->mark_clean();
+      const auto index = this->index();
+      if (directory_->alone() && !index->superseded()) index->mark_clean();
     }
   } catch (...) {
     directory_.reset();

@@ -92,7 +92,9 @@ class DiskTier {
   bool mend(const Name& name, Look look, const Hit& hit, int attempt);
   void touch(const Hit& hit, std::uint32_t now) const;
   bool open_segment(std::uint64_t number);
+  // After the index in view was superseded.
   void reload();
+  bool reload_live();
   void count_damage(Stage& stage, Location location);
 
   // recovery.cpp
@@ -113,7 +115,8 @@ class DiskTier {
   void settle();
   void adopt_tail();
   void replace_index(std::uint64_t slots, const MappedIndex* source, SegmentTable segments);
-  void install(std::unique_ptr<MappedIndex> index, SegmentTable segments);
+  void install(std::shared_ptr<MappedIndex> index, SegmentTable segments);
+  std::shared_ptr<MappedIndex> index() const;
 
   // disk_writing.cpp; all need the turn and a settled view
   struct Pending {
@@ -135,7 +138,7 @@ class DiskTier {
   void mark_dirty();
   void stop_writing(const SystemFailure& failure);
   void sync_through(std::uint64_t batch);
-  void save_state() { index_->set_state(state_); }
+  void save_state() { index()->set_state(state_); }
 
   // compaction.cpp
   struct Room {
@@ -144,11 +147,15 @@ class DiskTier {
     std::uint64_t low;     // and is content
   };
   Room room() const;
-  bool wants_compaction() const;
-  bool make_room(std::uint64_t bytes);
+  bool wants_cleaning(const Room& room) const;
   std::uint64_t run_cycle(bool everything);
   void evict_to(std::uint64_t live_bytes);
-  void compact_segment(std::uint64_t number);
+  struct Emptied {
+    std::vector<std::uint64_t> numbers;
+    std::uint64_t file_bytes = 0, moved_bytes = 0;
+  };
+  void empty_segment(std::uint64_t number, Emptied& emptied);
+  void remove_emptied(Emptied& emptied);
   void wake_compactor();
   void compactor_loop();
 
@@ -165,7 +172,7 @@ class DiskTier {
   std::atomic<double> inflation_{0.0};
 
   mutable ViewLock view_mutex_;  // guards the four below
-  std::unique_ptr<MappedIndex> index_;
+  std::shared_ptr<MappedIndex> index_;  // of a writer it may change to another mapping of the same file at any time
   SegmentTable segments_;
   bool private_ = false;
   std::map<std::uint64_t, std::uint64_t> scanned_ends_;

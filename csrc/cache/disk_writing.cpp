@@ -14,6 +14,7 @@ namespace prismem::cache {
 namespace {
 
 constexpr std::size_t kBufferBytes = 1 << 20;
+constexpr int kRoomAttempts = 3;
 
 std::uint64_t record_bytes_of(std::size_t stage_bytes, std::size_t value_bytes) {
   return aligned(kFixedHeadBytes + stage_bytes) + aligned(value_bytes);
@@ -23,37 +24,44 @@ std::uint64_t record_bytes_of(std::size_t stage_bytes, std::size_t value_bytes) 
 
 bool DiskTier::write(const std::vector<Entry>& entries) {
   if (!writable()) return false;
-  std::uint64_t batch = 0;
+  std::uint64_t bytes = 0;
+  for (const Entry& entry : entries) bytes += record_bytes_of(entry.stage->name.size(), entry.value.size());
   try {
-    std::uint64_t bytes = 0;
-    for (const Entry& entry : entries) bytes += record_bytes_of(entry.stage->name.size(), entry.value.size());
-    const bool fits = make_room(bytes);
-    {
-      const Directory::Turn turn(*directory_);
-      settle();
-      if (!fits) {
-        forget_all(entries);
-        return false;
+    std::uint64_t batch = 0;
+    bool crowded = false;
+    for (int attempt = 0; batch == 0; ++attempt) {
+      {
+        const Directory::Turn turn(*directory_);
+        settle();
+        const Room room = this->room();
+        if (bytes > room.low || attempt == kRoomAttempts) {
+          forget_all(entries);
+          return false;  // larger than the disk's share, or others fill it as fast as it is cleaned
+        }
+        if (state_.log_bytes + bytes <= room.budget) {
+          for (const Entry& entry : entries) {
+            const std::uint64_t hash = entry_hash(entry.key, entry.stage->seed);
+            if (!holds_same(entry, hash)) append(entry, hash, kValueRecord);
+          }
+          write_out();
+          crowded = wants_cleaning(room);
+          std::lock_guard lock(dirty_mutex_);
+          batch = ++batches_;
+        }
       }
-      for (const Entry& entry : entries) {
-        const std::uint64_t hash = entry_hash(entry.key, entry.stage->seed);
-        if (!holds_same(entry, hash)) append(entry, hash, kValueRecord);
-      }
-      write_out();
-      std::lock_guard lock(dirty_mutex_);
-      batch = ++batches_;
+      if (batch == 0) run_cycle(false);
     }
+    if (crowded) wake_compactor();
     if (durable_) sync_through(batch);
+    return true;
   } catch (const SystemFailure& failure) {
     stop_writing(failure);
-    const Directory::Turn turn(*directory_);
-    buffer_.clear();
-    pending_.clear();
-    forget_all(entries);
-    return false;
   }
-  if (wants_compaction()) wake_compactor();
-  return true;
+  const Directory::Turn turn(*directory_);
+  buffer_.clear();
+  pending_.clear();
+  forget_all(entries);
+  return false;
 }
 
 // So that no older value comes back where the disk has not taken the new one.
@@ -179,7 +187,7 @@ void DiskTier::grow_index() {
     std::shared_lock lock(view_mutex_);
     segments = segments_;
   }
-  replace_index(std::max<std::uint64_t>(state_.entries * 2, kFirstSlots), index_.get(), std::move(segments));
+  replace_index(std::max<std::uint64_t>(state_.entries * 2, kFirstSlots), index().get(), std::move(segments));
 }
 
 void DiskTier::roll() {

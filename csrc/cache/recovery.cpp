@@ -147,35 +147,42 @@ void DiskTier::rebuild() {
 
 // A larger index, or one made anew, with the entries of `source` (null: none).
 void DiskTier::replace_index(std::uint64_t slots, const MappedIndex* source, SegmentTable segments) {
-  auto index = MappedIndex::create(
+  // Marked as superseded is what bears the name: other processes may be looking at it, whatever this one does.
+  const std::unique_ptr<MappedIndex> old = MappedIndex::open(directory_->fd(), true);
+  auto fresh_index = MappedIndex::create(
       directory_->fd(), slots,
       [&](MappedIndex& fresh) {
         if (source != nullptr) source->copy_into(fresh);
         fresh.set_state(state_);
       },
-      index_.get());
-  index->begin_writing();
-  install(std::move(index), std::move(segments));
+      old.get());
+  fresh_index->begin_writing();
+  install(std::move(fresh_index), std::move(segments));
 }
 
 void DiskTier::settle() {
   if (closed_) throw CacheError("the execution cache '" + path_ + "' was closed while it was being written");
-  if (!index_ || private_ || index_->superseded()) {
-    auto index = MappedIndex::open(directory_->fd(), true);
+  std::shared_ptr<MappedIndex> index;
+  {
+    std::shared_lock lock(view_mutex_);
+    if (!private_) index = index_;
+  }
+  if (!index || index->superseded()) {
+    index = MappedIndex::open(directory_->fd(), true);
     if (!index || !index->trusted()) {
       rebuild();
       return;
     }
     index->begin_writing();
-    install(std::move(index), SegmentTable());
+    install(index, SegmentTable());
   }
-  if (!index_->state(state_)) {
+  if (!index->state(state_)) {
     damaged_.fetch_add(1, std::memory_order_relaxed);
     rebuild();
     return;
   }
   inflation_ = state_.inflation;
-  index_->begin_writing();
+  index->begin_writing();
   if (state_.tail_segment == 0) {
     tail_.reset();
     return;

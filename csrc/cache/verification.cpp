@@ -14,7 +14,7 @@ VerifyReport DiskTier::verify() {
   if (writable()) {
     const Directory::Turn turn(*directory_);
     settle();
-  } else if (index_->superseded()) {
+  } else if (index()->superseded()) {
     reload();
   }
   struct Listed {
