@@ -174,7 +174,7 @@ class DiskTier {
   mutable ViewLock view_mutex_;  // guards the four below
   std::shared_ptr<MappedIndex> index_;  // of a writer it may change to another mapping of the same file at any time
   SegmentTable segments_;
-  bool private_ = false;
+  std::atomic<bool> private_{false};  // also looked at without the lock, as a hint
   std::map<std::uint64_t, std::uint64_t> scanned_ends_;
 
   std::mutex damage_mutex_;

@@ -116,10 +116,9 @@ bool DiskTier::refresh_private() {
     }
     if (!grown) return false;
     const std::uint64_t before = damaged();
-    const auto ends = scanned_ends_;
     go_private();
     damaged_.store(before, std::memory_order_relaxed);  // what was damaged is known already
-    return ends != scanned_ends_;
+    return true;
   } catch (const SystemFailure&) {
     return false;  // what cannot be seen now is a miss, not an error
   }
