@@ -34,6 +34,7 @@ struct Stage {
 // Gives every stage name a number; stages are never removed, so references stay good.
 class StageTable {
  public:
+  StageTable();
   // The stage of that name, made when new; ArgumentError for a name that no stage may have.
   Stage& intern(std::string_view name);
   Stage& at(std::uint32_t id);
@@ -41,6 +42,9 @@ class StageTable {
   std::vector<const Stage*> all() const;
 
  private:
+  Stage& find_or_make(std::string_view name);
+
+  const std::uint64_t number_;  // no other table of this process has it
   mutable std::shared_mutex mutex_;
   std::deque<Stage> stages_;
   std::map<std::string, Stage*, std::less<>> by_name_;
