@@ -9,8 +9,10 @@
 #define PRISMEM_CRC32C_X86 1
 // GCC 12 takes the undefined register behind some of its own intrinsics for a fault of whoever calls them.
 #pragma GCC diagnostic push
+#ifndef __clang__
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC diagnostic ignored "-Wuninitialized"
+#endif
 #include <immintrin.h>
 #pragma GCC diagnostic pop
 #endif
