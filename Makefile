@@ -52,12 +52,15 @@ check-simde: $(VENV)/.native
 # A short round of each libFuzzer target over what reads files; FUZZ="-runs=10000000" for a long one. What it learns stays in build/fuzz.
 FUZZ ?= -max_total_time=10
 check-fuzz: $(VENV)/.native
-	@if ! command -v clang++ >/dev/null; then echo "check-fuzz: skipped, because libFuzzer comes with clang++ and there is none on the PATH"; exit 0; fi; set -e; \
+	@if ! command -v clang++ >/dev/null; then echo "check-fuzz: skipped, there is no clang++, which libFuzzer comes with"; exit 0; fi; \
+	set -e; export TMPDIR="$$(test -w /dev/shm && echo /dev/shm || echo /tmp)"; \
 	$(NATIVE_TESTS) -B build/fuzz -DCMAKE_CXX_COMPILER=clang++ -DPRISMEM_SANITIZE=fuzzer-no-link,address,undefined; \
 	$(BUILD_NATIVE) build/fuzz --target prismem_fuzz; \
 	for target in $$(find build/fuzz/tests/native/fuzz -name 'fuzz_*' -type f -perm -u+x); do \
-	  mkdir -p build/fuzz/corpus/$${target##*/}; echo "$${target##*/}"; \
-	  TMPDIR="$$(test -w /dev/shm && echo /dev/shm || echo /tmp)" $$target -max_len=4096 -print_final_stats=1 -verbosity=0 -artifact_prefix=build/fuzz/ $(FUZZ) build/fuzz/corpus/$${target##*/}; \
+	  name=$${target##*/}; mkdir -p build/fuzz/corpus/$$name; \
+	  $$target -max_len=4096 -print_final_stats=1 -artifact_prefix=build/fuzz/ $(FUZZ) build/fuzz/corpus/$$name > build/fuzz/$$name.log 2>&1 \
+	    || { tail -n 60 build/fuzz/$$name.log; exit 1; }; \
+	  echo "$$name: $$(sed -n 's/stat::number_of_executed_units: *//p' build/fuzz/$$name.log) executions, nothing found"; \
 	done
 
 # Instruction counts of small jobs against those on record (tests/native/counts.json); write-guards puts new ones on record.

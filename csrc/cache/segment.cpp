@@ -175,9 +175,9 @@ std::string_view Segment::bytes_of_grown(std::uint64_t offset, std::uint64_t siz
   }
   const int file = file_ ? file_->get() : opened.get();
   const std::uint64_t now = file_size(file);
-  if (size > now || offset > now - size) return {};
   if (now > mappings_.back().bytes) map(file, now + room_bytes_);
   known_.store(now, std::memory_order_release);
+  if (size > now || offset > now - size) return {};
   return {mapping_.load(std::memory_order_relaxed) + offset, static_cast<std::size_t>(size)};
 }
 

@@ -52,7 +52,8 @@ void read_at_any(const Segment& segment, std::uint64_t offset) {
 
 void read_all(const Segment& segment, InputBytes choices) {
   std::vector<std::uint64_t> starts;
-  const Scan scan = segment.scan(Segment::kHeaderBytes, ~std::uint64_t{0}, [&](std::uint64_t offset, const RecordHeader&) { starts.push_back(offset); });
+  const auto note = [&](std::uint64_t offset, const RecordHeader&) { starts.push_back(offset); };
+  const Scan scan = segment.scan(Segment::kHeaderBytes, ~std::uint64_t{0}, note);
   REQUIRE(scan.end >= Segment::kHeaderBytes);
   for (const std::uint64_t start : starts) {
     Segment::Record record;
