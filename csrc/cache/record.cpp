@@ -78,4 +78,11 @@ Parse parse_head(const char* data, std::size_t available, std::uint32_t seed, Re
   return Parse::ok;
 }
 
+bool sound_value(const char* value, const RecordHeader& header, std::uint32_t seed) {
+  const std::size_t size = static_cast<std::size_t>(header.value_bytes);
+  if (crc32c(value, size, seed) != header.value_crc) return false;
+  const std::size_t in_last = size % kRecordAlignment;
+  return in_last == 0 || load_le64(value + size - in_last) >> (8 * in_last) == 0;
+}
+
 }  // namespace prismem::cache

@@ -45,4 +45,7 @@ enum class Parse { ok, cut, damaged };
 // Reads the head at `data`. `cut`: nothing wrong as far as it goes, but more than `available` bytes are needed.
 Parse parse_head(const char* data, std::size_t available, std::uint32_t seed, RecordHeader& header);
 
+// Whether the value at `value`, and the zeros behind it, are what was written. All record_bytes() of the record must be there.
+bool sound_value(const char* value, const RecordHeader& header, std::uint32_t seed);
+
 }  // namespace prismem::cache

@@ -175,9 +175,9 @@ std::string_view Segment::bytes_of_grown(std::uint64_t offset, std::uint64_t siz
   }
   const int file = file_ ? file_->get() : opened.get();
   const std::uint64_t now = file_size(file);
-  if (size > now || offset > now - size) return {};
   if (now > mappings_.back().bytes) map(file, now + room_bytes_);
   known_.store(now, std::memory_order_release);
+  if (size > now || offset > now - size) return {};
   return {mapping_.load(std::memory_order_relaxed) + offset, static_cast<std::size_t>(size)};
 }
 
@@ -201,12 +201,7 @@ bool Segment::record(std::uint64_t offset, Record& record) const {
   return false;
 }
 
-bool Segment::sound(const Record& record) const {
-  const std::string_view& value = record.value;
-  if (crc32c(value.data(), value.size(), seed_) != record.header.value_crc) return false;
-  const std::size_t in_last = value.size() % kRecordAlignment;
-  return in_last == 0 || load_le64(value.data() + value.size() - in_last) >> (8 * in_last) == 0;
-}
+bool Segment::sound(const Record& record) const { return sound_value(record.value.data(), record.header, seed_); }
 
 Scan Segment::scan(std::uint64_t from, std::uint64_t to, const RecordFunction& record) const {
   return scan_records(bytes(0, std::min(to, file_bytes())), seed_, from, record);

@@ -9,8 +9,10 @@
 #define PRISMEM_CRC32C_X86 1
 // GCC 12 takes the undefined register behind some of its own intrinsics for a fault of whoever calls them.
 #pragma GCC diagnostic push
+#ifndef __clang__
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC diagnostic ignored "-Wuninitialized"
+#endif
 #include <immintrin.h>
 #pragma GCC diagnostic pop
 #endif
@@ -80,18 +82,12 @@ constexpr std::array<std::uint32_t, 2 * kStreamWords + 1> make_joins() {
 
 constexpr std::array<std::uint32_t, 2 * kStreamWords + 1> kJoins = make_joins();
 
-template <class Word>
-PRISMEM_INSIDE Word load(const unsigned char* from) {
-  Word word;
-  std::memcpy(&word, from, sizeof word);
-  return word;
-}
-
-// The words and bytes of a copy pass through a register on their way to the CRC.
+// What is at `at`. The words and bytes of a copy pass through a register on their way to the CRC; without one `to` is null.
 template <bool kCopy, class Word>
-PRISMEM_INSIDE Word take(unsigned char* to, const unsigned char* from) {
-  const Word word = load<Word>(from);
-  if (kCopy) std::memcpy(to, &word, sizeof word);
+PRISMEM_INSIDE Word take(unsigned char* to, const unsigned char* from, std::size_t at) {
+  Word word;
+  std::memcpy(&word, from + at, sizeof word);
+  if (kCopy) std::memcpy(to + at, &word, sizeof word);
   return word;
 }
 
@@ -100,17 +96,17 @@ template <bool kCopy>
 PRISMEM_STREAMS PRISMEM_INSIDE std::uint32_t plain(unsigned char* to, const unsigned char* from, std::size_t size, std::uint32_t crc) {
   std::uint64_t wide = crc;
   std::size_t at = 0;
-  for (; at + 8 <= size; at += 8) wide = _mm_crc32_u64(wide, take<kCopy, std::uint64_t>(to + at, from + at));
+  for (; at + 8 <= size; at += 8) wide = _mm_crc32_u64(wide, take<kCopy, std::uint64_t>(to, from, at));
   crc = static_cast<std::uint32_t>(wide);
   if (size & 4) {
-    crc = _mm_crc32_u32(crc, take<kCopy, std::uint32_t>(to + at, from + at));
+    crc = _mm_crc32_u32(crc, take<kCopy, std::uint32_t>(to, from, at));
     at += 4;
   }
   if (size & 2) {
-    crc = _mm_crc32_u16(crc, take<kCopy, std::uint16_t>(to + at, from + at));
+    crc = _mm_crc32_u16(crc, take<kCopy, std::uint16_t>(to, from, at));
     at += 2;
   }
-  if (size & 1) crc = _mm_crc32_u8(crc, take<kCopy, std::uint8_t>(to + at, from + at));
+  if (size & 1) crc = _mm_crc32_u8(crc, take<kCopy, std::uint8_t>(to, from, at));
   return crc;
 }
 
@@ -128,13 +124,13 @@ PRISMEM_STREAMS PRISMEM_INSIDE std::uint32_t streams(unsigned char* to, const un
     std::uint64_t first = crc, second = 0, third = 0;
     std::size_t at = 0;
     for (; at < stride - 8; at += 8) {
-      first = _mm_crc32_u64(first, take<kCopy, std::uint64_t>(to + at, from + at));
-      second = _mm_crc32_u64(second, take<kCopy, std::uint64_t>(to + stride + at, from + stride + at));
-      third = _mm_crc32_u64(third, take<kCopy, std::uint64_t>(to + 2 * stride + at, from + 2 * stride + at));
+      first = _mm_crc32_u64(first, take<kCopy, std::uint64_t>(to, from, at));
+      second = _mm_crc32_u64(second, take<kCopy, std::uint64_t>(to, from, stride + at));
+      third = _mm_crc32_u64(third, take<kCopy, std::uint64_t>(to, from, 2 * stride + at));
     }
-    first = _mm_crc32_u64(first, take<kCopy, std::uint64_t>(to + at, from + at));
-    second = _mm_crc32_u64(second, take<kCopy, std::uint64_t>(to + stride + at, from + stride + at));
-    const std::uint64_t last = take<kCopy, std::uint64_t>(to + 2 * stride + at, from + 2 * stride + at);
+    first = _mm_crc32_u64(first, take<kCopy, std::uint64_t>(to, from, at));
+    second = _mm_crc32_u64(second, take<kCopy, std::uint64_t>(to, from, stride + at));
+    const std::uint64_t last = take<kCopy, std::uint64_t>(to, from, 2 * stride + at);
     crc = static_cast<std::uint32_t>(_mm_crc32_u64(third, last ^ carried(first, 2 * words) ^ carried(second, words)));
     to += kCopy ? 3 * stride : 0;
     from += 3 * stride;
@@ -169,9 +165,9 @@ PRISMEM_LANES PRISMEM_INSIDE __m512i folded(__m512i value, __m512i by, __m512i n
 }
 
 template <bool kCopy>
-PRISMEM_LANES PRISMEM_INSIDE __m512i take_block(unsigned char* to, const unsigned char* from) {
-  const __m512i block = _mm512_loadu_si512(from);
-  if (kCopy) _mm512_storeu_si512(to, block);
+PRISMEM_LANES PRISMEM_INSIDE __m512i take_block(unsigned char* to, const unsigned char* from, std::size_t at) {
+  const __m512i block = _mm512_loadu_si512(from + at);
+  if (kCopy) _mm512_storeu_si512(to + at, block);
   return block;
 }
 
@@ -187,16 +183,16 @@ PRISMEM_LANES PRISMEM_INSIDE std::uint32_t lanes(unsigned char* to, const unsign
   const __m512i over_four = fold_over<4 * 512>();
   const __m512i over_one = fold_over<512>();
   __m512i sums[4];
-  for (std::size_t i = 0; i < 4; ++i) sums[i] = take_block<kCopy>(to + i * kBlock, from + i * kBlock);
+  for (std::size_t i = 0; i < 4; ++i) sums[i] = take_block<kCopy>(to, from, i * kBlock);
   sums[0] = _mm512_xor_si512(sums[0], _mm512_zextsi128_si512(_mm_cvtsi32_si128(static_cast<int>(crc))));
   std::size_t at = 4 * kBlock;
   for (; at + 4 * kBlock <= size; at += 4 * kBlock) {
-    for (std::size_t i = 0; i < 4; ++i) sums[i] = folded(sums[i], over_four, take_block<kCopy>(to + at + i * kBlock, from + at + i * kBlock));
+    for (std::size_t i = 0; i < 4; ++i) sums[i] = folded(sums[i], over_four, take_block<kCopy>(to, from, at + i * kBlock));
   }
   sums[1] = folded(sums[0], over_one, sums[1]);
   sums[3] = folded(sums[2], over_one, sums[3]);
   __m512i sum = folded(sums[1], fold_over<2 * 512>(), sums[3]);
-  for (; at + kBlock <= size; at += kBlock) sum = folded(sum, over_one, take_block<kCopy>(to + at, from + at));
+  for (; at + kBlock <= size; at += kBlock) sum = folded(sum, over_one, take_block<kCopy>(to, from, at));
   // The first three lanes are carried to the place of the last one, which stays as it is.
   constexpr long long low3 = fold_low(384), high3 = fold_high(384), low2 = fold_low(256), high2 = fold_high(256), low1 = fold_low(128),
                       high1 = fold_high(128);
