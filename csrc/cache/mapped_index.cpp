@@ -215,13 +215,21 @@ MappedIndex::Slot MappedIndex::read(std::uint64_t slot, Words& words) const {
   return Slot::damaged;
 }
 
-// At the end of a probe without a hit: looks whether a slot on the way was damaged, for it may be the one looked for.
-void MappedIndex::check_passed(Probe& probe) const {
-  Words words;
-  std::uint64_t slot = home(probe.hash);
-  for (std::uint64_t passed = 0; passed < probe.looked && !probe.damaged; ++passed, slot = after(slot)) {
-    probe.damaged = read(slot, words) == Slot::damaged;
+bool MappedIndex::seek(Probe& probe, Location& location) const {
+  while (probe.looked < slots_) {
+    const std::uint64_t slot = after(probe.slot);
+    Words words;
+    const Slot kind = read(slot, words);
+    if (kind == Slot::empty) return false;
+    probe.slot = slot;
+    ++probe.looked;
+    if (kind == Slot::damaged) probe.damaged = true;
+    if (kind == Slot::entry && words.hash == probe.hash) {
+      location = unpack(words.place);
+      return true;
+    }
   }
+  return false;
 }
 
 bool MappedIndex::insert(std::uint64_t hash, Location location, const Detail& detail) {
@@ -374,6 +382,7 @@ void MappedIndex::set_state(const LogState& state) {
 bool MappedIndex::superseded() const { return load(header() + kSupersededWord) == kSuperseded; }
 
 void MappedIndex::supersede() {
+  if (!writable_) return;
   // Not clean any more: after a loss of power the name may lead back to this file.
   store(header() + kCleanWord, 0);
   sync_header();

@@ -44,8 +44,8 @@ struct LogState {
 //   {hash, place} an entry, if the check is right
 //   anything else is damage
 // The check is the XOR of all 18-bit pieces of hash and location: an error within 18 neighbouring bits never passes, so no
-// flipped byte does. Damage is either met (the slot looked for) or found when a probe ends without a hit (a hash that was
-// damaged looks like another one); both set Probe::damaged.
+// flipped byte does. A probe that ends without a hit has checked every slot on its way, since a damaged hash looks like
+// another one, and tells by Probe::damaged.
 //
 // Readers and the writer. The writer stores single words, each with release, in these orders only:
 //   insert   hash, then place, in a slot whose place is 0     {0, 0} or {erased, 0} -> {hash, 0} -> {hash, place}
@@ -86,11 +86,11 @@ class MappedIndex {
 
   struct Probe {
     std::uint64_t hash;
-    std::uint64_t slot;    // the slot of the location that next() gave
+    std::uint64_t slot;    // the one looked at last; after a hit the slot of the location
     std::uint64_t looked;  // slots looked at
     bool damaged;          // a slot was damaged: what was looked for may have been there
   };
-  Probe probe(std::uint64_t hash) const { return {hash, before(home(hash)), 0, false}; }
+  Probe probe(std::uint64_t hash) const { return {hash, home(hash) - 1, 0, false}; }
   // Goes on to the next entry with this hash; false at an empty slot or after a whole round.
   bool next(Probe& probe, Location& location) const;
   // Fetches the cache line in which a probe of `hash` will start.
@@ -173,7 +173,8 @@ class MappedIndex {
   std::array<std::uint64_t, 9> load_state(std::size_t word) const;
   // The slot as it was at one moment.
   Slot read(std::uint64_t slot, Words& words) const;
-  void check_passed(Probe& probe) const;
+  // next() without haste: slot by slot, each with its check.
+  bool seek(Probe& probe, Location& location) const;
   void set_detail(std::uint64_t slot, const Detail& detail) const;
   void set_taken(std::uint64_t taken);
   std::uint64_t count_taken() const;
@@ -189,34 +190,24 @@ class MappedIndex {
   bool file_;  // a mapped file, not memory
 };
 
-inline bool MappedIndex::next(Probe& probe, Location& location) const {
-  while (probe.looked < slots_) {
-    const std::uint64_t slot = after(probe.slot);
-    const std::uint64_t* words = words_ + 2 * slot;
-    std::uint64_t hash = load(words);
-    if (hash != 0 && hash != probe.hash) {
-      probe.slot = slot;
-      ++probe.looked;
-      continue;
-    }
-    const std::uint64_t place = load(words + 1);
-    if (hash == probe.hash && hash != 0 && sound(hash, place) && load(words) == hash) {
-      probe.slot = slot;
-      ++probe.looked;
+// Most entries lie in the group they are at home in, at any of its slots: all four are compared without a branch between.
+__attribute__((always_inline)) inline bool MappedIndex::next(Probe& probe, Location& location) const {
+  const std::uint64_t hash = probe.hash;
+  if (probe.looked == 0 && hash != 0) {
+    const std::uint64_t* group = words_ + 2 * (probe.slot + 1);
+    const unsigned first = load(group) == hash, second = load(group + 2) == hash;
+    const unsigned third = load(group + 4) == hash, fourth = load(group + 6) == hash;
+    const std::uint64_t which = second + 2 * third + 3 * fourth;
+    const std::uint64_t place = load(group + 2 * (which & 3) + 1);
+    const bool found = first + second + third + fourth == 1 && sound(hash, place) && load(group + 2 * (which & 3)) == hash;
+    if (found) {
+      probe.slot += which + 1;
+      probe.looked = which + 1;
       location = unpack(place);
       return true;
     }
-    // Rare from here on: the end of the probe, an erased slot, a writer at this very slot, damage.
-    Words seen;
-    const Slot kind = read(slot, seen);
-    if (kind == Slot::empty) break;
-    if (kind == Slot::entry && seen.hash == probe.hash) continue;
-    probe.damaged = probe.damaged || kind == Slot::damaged;
-    probe.slot = slot;
-    ++probe.looked;
   }
-  check_passed(probe);
-  return false;
+  return seek(probe, location);
 }
 
 }  // namespace prismem::cache
