@@ -105,7 +105,10 @@ bool DiskTier::mend(const Name& name, Look look, const Hit& hit, int attempt) {
     case Look::found:
       return false;
     case Look::absent:
-      return private_ && refresh_private();
+      if (private_) return refresh_private();
+      if (attempt > 0 || index()->bears_name(directory_->fd())) return false;
+      reload();
+      return true;
     case Look::superseded:
       reload();
       return true;
@@ -221,7 +224,7 @@ bool DiskTier::reload_live() {
     if (!index || !index->trusted() || !index->state(state)) break;
     if (!index->superseded()) {
       std::unique_lock lock(view_mutex_);
-      if (index_ && !private_ && !index_->superseded()) return true;  // another thread was faster
+      if (index_ && !private_ && !index_->superseded() && index_->bears_name(directory_->fd())) return true;  // another thread was faster
       if (index->superseded()) continue;
       index_ = std::move(index);
       segments_.clear();

@@ -166,7 +166,7 @@ void DiskTier::settle() {
     std::shared_lock lock(view_mutex_);
     if (!private_) index = index_;
   }
-  if (!index || index->superseded()) {
+  if (!index || index->superseded() || !index->bears_name(directory_->fd())) {
     index = MappedIndex::open(directory_->fd(), true);
     if (!index || !index->trusted()) {
       rebuild();
