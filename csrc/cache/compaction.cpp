@@ -184,6 +184,15 @@ void DiskTier::remove_emptied(Emptied& emptied) {
   for (const std::uint64_t number : emptied.numbers) directory_->remove_segment(number);
   state_.log_bytes -= std::min(state_.log_bytes, emptied.file_bytes);
   save_state();
+  {
+    std::lock_guard lock(dirty_mutex_);  // a mapping would keep the room taken
+    dirty_.erase(std::remove_if(dirty_.begin(), dirty_.end(),
+                                [&](const auto& segment) {
+                                  return std::find(emptied.numbers.begin(), emptied.numbers.end(), segment->number()) !=
+                                         emptied.numbers.end();
+                                }),
+                 dirty_.end());
+  }
   std::unique_lock lock(view_mutex_);
   for (const std::uint64_t number : emptied.numbers) segments_.remove(number);
   emptied = Emptied();

@@ -91,6 +91,7 @@ class DiskTier {
   // After anything but `found`, without locks: whether another look is worth while.
   bool mend(const Name& name, Look look, const Hit& hit, int attempt);
   void touch(const Hit& hit, std::uint32_t now) const;
+  bool find(const Name& name, ValueSink& sink, double& cost);
   bool open_segment(std::uint64_t number);
   // After the index in view was superseded.
   void reload();
