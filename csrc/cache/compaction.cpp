@@ -32,12 +32,21 @@ bool DiskTier::wants_cleaning(const Room& room) const {
   return state_.log_bytes > room.high || dead > std::max(state_.live_bytes, 4 * segment_bytes_);
 }
 
-// One cleaning of the log. With `everything` all that is in it now is written anew, else it ends when there is room enough.
-std::uint64_t DiskTier::run_cycle(bool everything) {
-  const GuardedDescriptor cleaning(directory_->open_lock("cleaning"));
-  while (::flock(cleaning.get(), LOCK_EX) != 0) {
+// While it is held no segment goes.
+GuardedDescriptor DiskTier::lock_cleaning() {
+  constexpr char kName[] = "cleaning";
+  Descriptor file = writable() ? directory_->open_lock(kName) : Descriptor(::openat(directory_->fd(), kName, O_RDONLY | O_CLOEXEC));
+  if (!file) return {};  // never cleaned
+  GuardedDescriptor guarded(std::move(file));
+  while (::flock(guarded.get(), LOCK_EX) != 0) {
     if (errno != EINTR) throw SystemFailure(errno, "cannot lock the cleaning");
   }
+  return guarded;
+}
+
+// One cleaning of the log. With `everything` all that is in it now is written anew, else it ends when there is room enough.
+std::uint64_t DiskTier::run_cycle(bool everything) {
+  const GuardedDescriptor cleaning = lock_cleaning();
   std::uint64_t before, last;
   {
     const Directory::Turn turn(*directory_);

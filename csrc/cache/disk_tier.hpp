@@ -141,6 +141,8 @@ class DiskTier {
   void sync_through(std::uint64_t batch);
   void save_state() { index()->set_state(state_); }
 
+  VerifyReport verify_all();  // verification.cpp
+
   // compaction.cpp
   struct Room {
     std::uint64_t budget;  // what segments may hold
@@ -151,6 +153,7 @@ class DiskTier {
   bool wants_cleaning(const Room& room) const;
   std::uint64_t run_cycle(bool everything);
   void evict_to(std::uint64_t live_bytes);
+  GuardedDescriptor lock_cleaning();
   struct Emptied {
     std::vector<std::uint64_t> numbers;
     std::uint64_t file_bytes = 0, moved_bytes = 0;
