@@ -15,20 +15,23 @@ from prismem_core.cache.codecs import (
     encode_json,
     encode_text,
 )
-from prismem_core.cache.execution_cache import CacheWarning, ExecutionCache
+from prismem_core.cache.execution_cache import CacheWarning, DamageWarning, ExecutionCache
 from prismem_core.cache.manifests import MAX_NAME
 from prismem_core.cache.reports import CacheStats, Entry, StageCounters, VerifyReport
+from prismem_core.cache.transfer import check_is_cache
 from prismem_core.cache.typed_values import Key
 
 __all__ = [
     "MAX_NAME",
     "CacheStats",
     "CacheWarning",
+    "DamageWarning",
     "Entry",
     "ExecutionCache",
     "Key",
     "StageCounters",
     "VerifyReport",
+    "check_is_cache",
     "decode_array",
     "decode_json",
     "decode_text",

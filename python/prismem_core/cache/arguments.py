@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from prismem_core.errors import ArgumentError
 
-_MAX_COST = 3.4e38
+_MAX_COST = 1e30
 
 Rows = NDArray[np.float32]
 """A matrix (n, d)."""
@@ -29,13 +29,13 @@ def checked_path(value: object, expected: str) -> Path:
 
 
 def checked_cost(cost: object) -> float:
-    """A cost: a number from 0 to what 32 bits hold."""
+    """A cost: a number from 0 to 1e30."""
     try:
-        number = float(cost) if isinstance(cost, Real) and not isinstance(cost, bool) else math.nan
+        number = math.nan if isinstance(cost, bool) or not isinstance(cost, Real) else float(cost)
     except OverflowError:
         number = math.inf
     if not 0.0 <= number <= _MAX_COST:
-        raise ArgumentError(f"cost must be a finite number, 0 or more, got {cost!r}")
+        raise ArgumentError(f"cost must be a number from 0 to 1e30, got {cost!r}")
     return number
 
 

@@ -30,7 +30,11 @@ _NO_BOUND = 1 << 50
 
 
 class CacheWarning(UserWarning):
-    """The cache goes on with less than was asked for: its disk cannot be written, or what it was given is damaged."""
+    """The cache goes on with less than was asked for: its disk cannot be written."""
+
+
+class DamageWarning(CacheWarning):
+    """What was read from another cache is damaged in part; the rest was taken."""
 
 
 class ExecutionCache(TypedValues):
@@ -218,8 +222,9 @@ class ExecutionCache(TypedValues):
         hits at the end of the block at the latest.
         """
         before = self._run, self._program
-        self._run = before[0] if run is None else checked_name("run", run)
-        self._program = before[1] if program is None else checked_name("program", program)
+        run = before[0] if run is None else checked_name("run", run)
+        program = before[1] if program is None else checked_name("program", program)
+        self._run, self._program = run, program
         self._shorten()
         try:
             yield
@@ -275,7 +280,7 @@ class ExecutionCache(TypedValues):
     def import_from(self, source: str | Path) -> int:
         """Takes over the entries of another cache that this one has not, with costs and notes; how many they were.
 
-        Everything taken is checked; damaged entries are left out and counted in a CacheWarning.
+        Everything taken is checked; damaged entries are left out and counted in a DamageWarning.
         """
         path = checked_path(source, "source must be a path")
         transfer.check_is_cache(path)
@@ -287,7 +292,7 @@ class ExecutionCache(TypedValues):
             self._tags.adopt(manifest, there)
         self._tell()
         if damaged:
-            warnings.warn(f"{damaged} damaged entries or notes of {path} were left out", CacheWarning, stacklevel=2)
+            warnings.warn(f"{damaged} damaged entries or notes of {path} were left out", DamageWarning, stacklevel=2)
         return count
 
     def prune(

@@ -73,9 +73,11 @@ def prunable(
     for entry in native.entries(stage):
         if candidates is not None and ids.of(entry) not in candidates:
             continue
-        # One that was never read counts from when it was stored.
-        if unused_since is not None and max(entry[4], entry[5]) >= unused_since:
-            continue
+        if unused_since is not None:
+            # One that was never read counts from when it was stored; one of which neither is known stays.
+            last = max(entry[4], entry[5])
+            if last == 0 or last >= unused_since:
+                continue
         keys.setdefault(entry[0], []).append(entry[1])
     return keys
 
