@@ -349,6 +349,7 @@ def test_a_segment_of_another_format_is_refused_by_name(filled: Path) -> None:
     half[8] = 3
     half[28:] = crc32c(bytes(half[:28])).to_bytes(4, "little")
     (filled / "segment-00000002.log").write_bytes(half * 2)
+    without_index(filled)
     with pytest.raises(CacheError, match=r"segment-00000002\.log has format 3"):
         ExecutionCache(filled)
 

@@ -23,7 +23,7 @@ class _Session:
         self.run = run
         self.path = path
         self.seen: set[bytes] = set()
-        self.named: dict[bytes, str] = {}
+        self.named: set[str] = set()
         self.pending = bytearray()
 
 
@@ -41,18 +41,21 @@ class Tags:
         self._lock = threading.Lock()
         self._process = os.getpid()
         self._sessions: dict[str, _Session] = {}
-        self._stage_ids: dict[str, bytes] = {}
+        # By run, program and stage: the session, and what notes of the three begin with.
+        self._heads: dict[tuple[str, str | None, str], tuple[_Session, bytes]] = {}
 
     def note(self, run: str, program: str | None, stage: str, keys: Iterable[str | bytes], *, at_once: bool) -> None:
         """Notes that a run and program used entries; what waits is written `at_once`, or when a few KiB wait."""
+        session, head = self._heads.get((run, program, stage)) or self._head(run, program, stage)
+        # Most uses are of what has been noted already: those take no lock.
+        notes = [head + (key if isinstance(key, bytes) else bytes.fromhex(key)) for key in keys]
+        if session.seen.issuperset(notes) and not (at_once and session.pending):
+            return
         if os.getpid() != self._process:
             return
         with self._lock:
-            session = self._session(run)
-            program_id = self._program_id(session, program)
-            stage_id = self._stage_ids.get(stage) or self._stage_ids.setdefault(stage, name_id(stage))
-            head = stage_id + program_id
-            self._add(session, (head + (key if isinstance(key, bytes) else bytes.fromhex(key)) for key in keys))
+            self._name(session, program)
+            self._add(session, notes)
             if session.pending and (at_once or len(session.pending) >= _BUFFER_BYTES):
                 self._write(session)
 
@@ -67,8 +70,7 @@ class Tags:
                 if (wanted is None or note[8:16] == wanted) and note[:8] + note[16:] in entries
             ]
             for own in sorted({note[8:16] for note in notes} - {NO_PROGRAM}):
-                if own in manifest.programs:
-                    self._program_id(session, manifest.programs[own])
+                self._name(session, manifest.programs.get(own))
             self._add(session, notes)
             self._write(session)
 
@@ -86,7 +88,11 @@ class Tags:
         found = [] if self._directory is None else [manifest for _, manifest in manifests.read_all(self._directory)]
         with self._lock:
             if not self._writes:
-                found += [Manifest(s.run, set(s.seen), dict(s.named)) for s in self._sessions.values() if s.seen]
+                found += [
+                    Manifest(s.run, set(s.seen), {name_id(name): name for name in s.named})
+                    for s in self._sessions.values()
+                    if s.seen
+                ]
         return manifests.merged(found)
 
     def forget(self, runs: Sequence[str] | None = None) -> None:
@@ -94,6 +100,7 @@ class Tags:
         with self._lock:
             for run in list(self._sessions) if runs is None else runs:
                 self._sessions.pop(run, None)
+            self._heads.clear()
             if self._directory is not None:
                 for path, manifest in list(manifests.read_all(self._directory)):
                     if runs is None or manifest.run in runs:
@@ -105,6 +112,14 @@ class Tags:
                     with contextlib.suppress(OSError):
                         (self._directory / manifests.FOLDER).rmdir()
 
+    def _head(self, run: str, program: str | None, stage: str) -> tuple[_Session, bytes]:
+        if os.getpid() != self._process:
+            return _Session(run, None), bytes(16)
+        with self._lock:
+            head = self._session(run), name_id(stage) + (NO_PROGRAM if program is None else name_id(program))
+            self._heads[run, program, stage] = head
+            return head
+
     def _session(self, run: str) -> _Session:
         session = self._sessions.get(run)
         if session is None:
@@ -114,15 +129,12 @@ class Tags:
             session = self._sessions[run] = _Session(run, path)
         return session
 
-    def _program_id(self, session: _Session, program: str | None) -> bytes:
-        if program is None:
-            return NO_PROGRAM
-        own = name_id(program)
-        if own not in session.named:
-            session.named[own] = program
+    def _name(self, session: _Session, program: str | None) -> None:
+        """Gives the name behind a program's id, once."""
+        if program is not None and program not in session.named:
+            session.named.add(program)
             if self._writes:
                 session.pending += manifests.program_rows(program)
-        return own
 
     def _add(self, session: _Session, notes: Iterable[bytes]) -> None:
         for note in notes:
