@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from prismem_core._native import crc32c
 from prismem_core.cache import ExecutionCache
 from prismem_core.digests import digest
 
@@ -191,8 +192,6 @@ def test_a_place_that_is_no_cache_stays_as_it_is(filled: Path, tmp_path: Path, w
     old.mkdir()
     (old / "prismem-cache").write_bytes(b"prismem-core execution cache, format 1\ncrc32c ")
     refused(on(old), "is not an execution cache")
-    from tests.cache.conftest import crc32c
-
     line = b"prismem-core execution cache, format 1\n"
     (old / "prismem-cache").write_bytes(line + b"crc32c %08x\n" % crc32c(line))
     refused(on(old), "of format 1 and this version of prismem-core reads format 2")
