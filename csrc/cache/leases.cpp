@@ -65,6 +65,7 @@ Leases::Leases(Descriptor flights_file) : file_(std::make_unique<Descriptor>(std
 }
 
 Leases::~Leases() {
+  for (const auto& lease : leases_) --*lease.second.count;  // their threads may wait elsewhere again
   if (generation_ != fork_generation()) {
     // This is a forked child: the descriptor was closed at the fork, and its number may be another file's by now.
     (void)file_.release();
@@ -74,7 +75,13 @@ Leases::~Leases() {
 }
 
 const Leases::Count& Leases::own_count() {
-  static thread_local const Count count = std::make_shared<std::atomic<std::uint64_t>>(0);
+  static thread_local Count count;
+  static thread_local std::uint64_t generation = 0;
+  // A forked child begins anew: the leases of its parent are none of its own.
+  if (!count || generation != fork_generation()) {
+    count = std::make_shared<std::atomic<std::uint64_t>>(0);
+    generation = fork_generation();
+  }
   return count;
 }
 
