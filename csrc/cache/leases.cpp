@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <functional>
 #include <thread>
 #include <utility>
 
@@ -86,7 +87,8 @@ const Leases::Count& Leases::own_count() {
 }
 
 std::vector<std::uint64_t> Leases::acquire(std::vector<std::uint64_t> hashes, const std::function<void()>& on_wait, bool* waited) {
-  std::sort(hashes.begin(), hashes.end());
+  // Falling, because the system keeps the locks of an owner sorted and finds the place of a new first one at once.
+  std::sort(hashes.begin(), hashes.end(), std::greater<std::uint64_t>());
   hashes.erase(std::unique(hashes.begin(), hashes.end()), hashes.end());
   Wait wait{on_wait, own_count()->load() == 0};
   std::vector<std::uint64_t> held;
@@ -101,6 +103,7 @@ std::vector<std::uint64_t> Leases::acquire(std::vector<std::uint64_t> hashes, co
     release(held);
     throw;
   }
+  std::reverse(held.begin(), held.end());
   if (waited != nullptr) *waited = wait.waited;
   return held;
 }
