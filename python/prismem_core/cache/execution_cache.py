@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Literal
 
 import numpy as np
@@ -99,9 +98,7 @@ class ExecutionCache(TypedValues):
     def __enter__(self) -> ExecutionCache:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def get(self, stage: str, key: Key) -> bytes | None:
