@@ -210,8 +210,9 @@ def test_many_values_are_put_at_once(cache: ExecutionCache) -> None:
     values = [os.urandom(i * 37 % 2000) for i in range(300)]
     cache.put_many("s", keys, values, cost=2)
     assert cache.get_many("s", keys) == values
-    cache.put_many("s", [keys[0], keys[0]], [b"first", b"last"])
-    assert cache.get("s", keys[0]) == b"last"
+    for _ in range(2):
+        cache.put_many("s", [keys[0], keys[0]], [b"first", b"last"])
+        assert cache.get("s", keys[0]) == b"last"
     cache.put_many("s", [], [])
     for call in (
         lambda: cache.put_many("s", iter(keys), values),
