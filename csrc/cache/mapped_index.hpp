@@ -170,7 +170,7 @@ class MappedIndex {
   std::uint64_t after(std::uint64_t slot) const { return slot + 1 == slots_ ? 0 : slot + 1; }
   std::uint64_t before(std::uint64_t slot) const { return (slot == 0 ? slots_ : slot) - 1; }
   std::uint64_t* header() const { return reinterpret_cast<std::uint64_t*>(data_); }
-  std::array<std::uint64_t, 9> load_state(std::size_t word) const;
+  std::array<std::uint64_t, 9> load_state(std::size_t copy) const;
   // The slot as it was at one moment.
   Slot read(std::uint64_t slot, Words& words) const;
   // next() without haste: slot by slot, each with its check.
