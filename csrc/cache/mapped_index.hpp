@@ -199,7 +199,7 @@ __attribute__((always_inline)) inline bool MappedIndex::next(Probe& probe, Locat
     const unsigned third = load(group + 4) == hash, fourth = load(group + 6) == hash;
     const std::uint64_t which = second + 2 * third + 3 * fourth;
     const std::uint64_t place = load(group + 2 * (which & 3) + 1);
-    const bool found = first + second + third + fourth == 1 && sound(hash, place) && load(group + 2 * (which & 3)) == hash;
+    const bool found = first + second + third + fourth == 1 && place != 0 && sound(hash, place) && load(group + 2 * (which & 3)) == hash;
     if (found) {
       probe.slot += which + 1;
       probe.looked = which + 1;
