@@ -153,9 +153,13 @@ class CachedEmbedder:
         self._ledger = ledger
         self._flights = _Flights()
 
-    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Rows (n, d) float32 in the order of `texts`; (0, d) for no text. Raises RoleError for a malformed result."""
-        keys = [digest("embedding", self.identity, text) for text in texts]
+    def embed(self, texts: Sequence[str], salt: str = "") -> NDArray[np.float32]:
+        """Rows (n, d) float32 in the order of `texts`; (0, d) for no text. Raises RoleError for a malformed result.
+
+        `salt` keeps runs of equal texts apart, as that of a chat does.
+        """
+        salts = (salt,) if salt else ()
+        keys = [digest("embedding", self.identity, *salts, text) for text in texts]
         unique = dict(zip(keys, texts, strict=True))
         rows: dict[str, NDArray[np.float32]] = {}
         for key, row in zip(unique, self._cache.get_arrays(EMBEDDING_STAGE, list(unique)), strict=True):
