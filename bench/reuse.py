@@ -154,7 +154,7 @@ def disagreement(first: RunRecord, second: RunRecord) -> str | None:
 def table(paid: Mapping[str, Mapping[str, Cost]]) -> str:
     """The costs of the modes side by side, in Markdown; steps that a mode has not reached are dashes."""
     modes = [mode for mode in ("off", "paper", "content") if mode in paid]
-    steps = list(max(paid.values(), key=lambda known: len(known)))
+    steps = max((list(known) for known in paid.values()), key=len)
     quantities = ("calls", "tokens", "embedded", "cpu", "wall")
     head = ["step", *(f"{quantity} {mode}" for quantity in quantities for mode in modes)]
     rows = []
