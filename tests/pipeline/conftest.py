@@ -42,6 +42,7 @@ class World:
         self.chat = CountingChat()
         self.ledger = Ledger()
         self.sandbox = sandbox
+        self.seen: Counter[str] = Counter()
         self.histories = {
             "one": History(
                 "one", (_session("1", "8 May 2023", "Ann", "Bob"), _session("2", "9 June 2023", "Ann", "Bob"))
