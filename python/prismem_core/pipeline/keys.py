@@ -11,6 +11,10 @@ from prismem_core.program.program import Program
 
 Reuse = Literal["content", "paper", "off"]
 
+INDEX_ROOTS = ("Memory.__init__", "Memory.index", "MemoryUnit")
+RETRIEVE_ROOTS = ("Memory.retrieve", "Query")
+"""The components whose code, with all it can run, decides a built memory and what a query finds in one."""
+
 
 @dataclass(frozen=True)
 class StageKeys:
@@ -34,8 +38,8 @@ def stage_keys(program: Program, reuse: Reuse) -> StageKeys:
     if reuse == "off":
         own = digest("off", program.digest)
         return StageKeys(own, own, own, own, own)
-    index = code_digest(program.source, ["Memory.__init__", "Memory.index", "MemoryUnit"])
-    retrieve = code_digest(program.source, ["Memory.retrieve", "Query"])
+    index = code_digest(program.source, INDEX_ROOTS)
+    retrieve = code_digest(program.source, RETRIEVE_ROOTS)
     if reuse == "content":
         return StageKeys("", index, "", retrieve, "")
     paper = stage_digests(program.source)
