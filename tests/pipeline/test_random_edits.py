@@ -14,7 +14,8 @@ from prismem_core.program.program import Program
 from prismem_core.program.sandbox import Sandbox
 
 from .conftest import World
-from .program_edits import DISPATCHING, KINDS, random_edit
+from .edits import KINDS, random_edit
+from .edits.dispatching import DISPATCHING
 from .test_reuse import DENSE
 
 BASES = (

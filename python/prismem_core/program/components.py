@@ -189,8 +189,7 @@ def reusable_stages(start: str | None) -> list[str]:
 
 def stage_digests(source: str) -> dict[str, str]:
     """For `extraction`, `indexing`, `planning` and `answer`, a digest of all that makes `restart_stage` begin there or
-    before: where two programs share it, re-execution from one to the other begins later. It also holds what unnamed
-    helpers reach, and so may differ where `restart_stage` begins later.
+    before: two programs share it exactly where re-execution from one to the other begins later.
     """
     components = Components.parse(source)
     references = dict(components.references)
@@ -200,10 +199,11 @@ def stage_digests(source: str) -> dict[str, str]:
     result = {}
     for stage in ("extraction", "indexing", "planning", "answer"):
         last = STAGES.index(stage)
-        roots = {name for name in components.shapes if STAGES.index(NAMED.get(name, "indexing")) <= last}
-        roots.update(name for name, begins in NAMED.items() if STAGES.index(begins) <= last)
-        reached = {name for root in roots for name in _chains(root, references)}
-        result[stage] = digest("stage", stage, {name: components.shapes.get(name) for name in sorted(reached)})
+        counting = {name for name in components.shapes if STAGES.index(NAMED.get(name, "indexing")) <= last}
+        for name, begins in NAMED.items():
+            if STAGES.index(begins) <= last:
+                counting.update(_chains(name, references))
+        result[stage] = digest("stage", stage, {name: components.shapes.get(name) for name in sorted(counting)})
     return result
 
 
