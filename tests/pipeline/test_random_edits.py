@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from prismem_core.errors import ProgramError
+from prismem_core.pipeline.explanation import explain_reuse
 from prismem_core.program import library
+from prismem_core.program.components import STAGES, restart_stage, stage_digests
 from prismem_core.program.program import Program
 from prismem_core.program.sandbox import Sandbox
 
@@ -39,14 +41,35 @@ def outcome(world: World, source: str, reuse: str) -> tuple[Any, ...]:
 
 
 def paid(world: World) -> Counter[str]:
-    """Work since the last look: model calls by purpose, embedded texts, memories built, queries run."""
-    counters = world.cache.counters()
+    """Work since the last look: model calls by purpose, texts embedded, memories and retrieved texts that are new."""
     done = Counter(world.calls())
-    for stage in ("index", "retrieve"):
-        stores = counters[stage].stores if stage in counters else 0
-        done[stage] = stores - world.seen[stage]
-        world.seen[stage] = stores
+    done.update({stage: world.cache.fresh[stage] for stage in ("index", "retrieve")})
+    world.cache.fresh.clear()
     return +done
+
+
+REUSED_PAYS_NOTHING_FOR = {
+    "extraction": ("extract",),
+    "indexing": ("index",),
+    "planning": ("plan",),
+    "retrieval": ("retrieve",),
+    "answer": ("answer",),
+}
+
+
+def claims(world: World, parent: str, candidate: str) -> dict[str, list[str]]:
+    """By mode, what the explanation says the candidate will not pay for."""
+    programs = Program(parent), Program(candidate)
+    shown = [world.pipeline().interface(program) for program in programs]
+    explanation = explain_reuse(*programs, *shown, MODES)
+    spared = {}
+    for mode in explanation.modes:
+        assert all(stage.why for stage in mode.stages)
+        reused = [stage.stage for stage in mode.stages if stage.state == "reused" and stage.stage != "segmentation"]
+        spared[str(mode.mode)] = [what for stage in reused for what in REUSED_PAYS_NOTHING_FOR[stage]]
+        if mode.start is None:
+            spared[str(mode.mode)].append("embed")
+    return spared
 
 
 class Trials:
@@ -58,6 +81,7 @@ class Trials:
         self.warm = {mode: World(sandbox) for mode in MODES}
         self.work = {mode: Counter[str]() for mode in ("cold", *MODES)}
         self.kinds: Counter[str] = Counter()
+        self.claims: Counter[str] = Counter()
         self.running = 0
 
     def run(self, count: int) -> None:
@@ -86,17 +110,31 @@ class Trials:
         cold = World(self.sandbox)
         expected = outcome(cold, source, "content")
         work = {"cold": paid(cold)}
+        loads = len(expected) == 3 and isinstance(expected[0], dict)
+        parent = generation[-2][1]
+        self.check_table6(parent, source, story)
+        spared = claims(cold, parent, source) if loads else {}
         for mode in MODES:
             found = outcome(self.warm[mode], source, mode)
             assert found == expected, f"stale in mode {mode} after {story}:\n{source}"
             work[mode] = paid(self.warm[mode])
+            broken = [what for what in spared.get(mode, ()) if work[mode][what]]
+            assert not broken, f"{broken} said to be reused in mode {mode} after {story}:\n{source}"
+            self.claims[mode] += len(spared.get(mode, ()))
         for what in work["content"]:
             assert work["content"][what] <= work["paper"][what], f"{what} after {story}:\n{source}"
         for name, done in work.items():
             self.work[name].update(done)
-        loads = len(expected) == 3 and isinstance(expected[0], dict)
         self.running += loads
         return loads
+
+    def check_table6(self, parent: str, source: str, story: str) -> None:
+        """Digests of paper mode are shared exactly before the stage at which Table 6 begins."""
+        start = restart_stage(parent, source)
+        before, after = stage_digests(parent), stage_digests(source)
+        for stage in before:
+            shared = start is None or STAGES.index(start) > STAGES.index(stage)
+            assert shared == (before[stage] == after[stage]), f"{stage} after {story}:\n{source}"
 
     def summary(self) -> str:
         """Shares of the work of empty caches that each mode was spared."""
@@ -112,6 +150,7 @@ def test_random_edits_give_what_a_cold_run_gives(shared_sandbox: Sandbox) -> Non
     trials.run(60)
     assert set(trials.kinds) == set(KINDS)
     assert trials.running > 30
+    assert trials.claims["content"] > trials.claims["paper"] > 30
     assert trials.work["content"].total() < trials.work["paper"].total() < trials.work["cold"].total()
 
 
