@@ -23,7 +23,7 @@ from typing import Any
 
 from prismem_core.errors import PrismemError
 from prismem_core.roles.ledger import Ledger, Usage
-from prismem_core.runs.events import IterationFinished
+from prismem_core.runs.events import Evaluated, IterationFinished, RunFinished
 from prismem_core.runs.run import MANIFEST, RunRecord, read_run
 
 MODES = ("content", "paper", "off")
@@ -219,9 +219,8 @@ def summarise(root: Path, modes: Sequence[str]) -> tuple[str, list[str]]:
         mode: costs(record, Ledger(root / mode / "calls.jsonl", read_only=True), root / f"{mode}.seconds.jsonl")
         for mode, record in records.items()
     }
-    # A run under way has not paid all of the step it is at.
     for mode, record in records.items():
-        if record.events and record.events[-1].name != "evaluated":
+        if not _measured_on_test(record):
             paid[mode].pop(TEST, None)
     wrong = faults(paid)
     known = list(records)
@@ -233,6 +232,13 @@ def summarise(root: Path, modes: Sequence[str]) -> tuple[str, list[str]]:
     agreed = f"the journals agree in {'all' if len(lengths) == 1 else 'the first'} {min(lengths)} events"
     lines = [table(paid), "", *saving(paid), *([agreed] if not wrong else []), *wrong]
     return "\n".join(lines), wrong
+
+
+def _measured_on_test(record: RunRecord) -> bool:
+    """Whether the step after the iterations is complete: start and result have been measured on the test questions."""
+    final = {e.final for e in record.events if isinstance(e, RunFinished)}
+    measured = {e.program for e in record.events if isinstance(e, Evaluated) and e.purpose == TEST}
+    return bool(final) and final | {"n00"} <= measured
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
