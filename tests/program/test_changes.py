@@ -46,15 +46,17 @@ def test_equal_programs_differ_in_nothing_whatever_their_layout() -> None:
 
 
 def test_chains_say_by_what_code_is_reached() -> None:
+    plain = change(("    @traced\n", ""))
     private = change(
+        ("    @traced\n", ""),
         ("    def _join", "    def __len__(self):\n        return SIZE\n\n    def _join"),
         ("TOP = 20", "TOP = 20\nprint(TOP)"),
     )
-    index = chains_to(["rank", "clean", "SIZE", "TOP", "JOINER"], BASE, private, ["Memory.__init__", "Memory.index"])
+    index = chains_to(["rank", "clean", "SIZE", "TOP", "JOINER"], plain, private, ["Memory.__init__", "Memory.index"])
     assert index["clean"] == ("Memory.index", "Memory._tidy", "clean")
     assert index["TOP"] == (LOADING, "<module>", "TOP")
     assert "JOINER" not in index
-    retrieve = chains_to(["rank", "SIZE", "JOINER", "Query"], BASE, private, ["Memory.retrieve"])
+    retrieve = chains_to(["rank", "SIZE", "JOINER", "Query"], plain, private, ["Memory.retrieve"])
     assert retrieve["rank"] == ("Memory.retrieve", "rank")
     assert retrieve["JOINER"] == ("Memory.retrieve", "Memory._join", "JOINER")
     assert retrieve["SIZE"] == (SPECIAL, "Memory.__len__", "SIZE")

@@ -188,8 +188,9 @@ def test_docstrings_count_where_the_program_reads_them() -> None:
 
 
 def test_order_of_definitions_counts_only_where_it_can_matter() -> None:
-    moved = change(("TOP = 20\n", ""), ("SIZE = 3\n", "SIZE = 3\nTOP = 20\n"))
-    assert code_digest(moved, RETRIEVE) == code_digest(BASE, RETRIEVE)
+    plain = ("    @traced\n", "")
+    moved = change(plain, ("TOP = 20\n", ""), ("SIZE = 3\n", "SIZE = 3\nTOP = 20\n"))
+    assert code_digest(moved, RETRIEVE) == code_digest(change(plain), RETRIEVE)
     first = change(
         ("TOP = 20\n", "TOP = 20\nLAST = SIZE_ = TOP\nTOP = 30\n"), ("rank(scores):\n", "rank(scores, n=LAST):\n")
     )
@@ -246,8 +247,9 @@ def test_statements_that_change_what_another_name_holds_always_count(before: str
 
 @pytest.mark.parametrize("outer", ["SIZE", "len"])
 def test_a_member_that_hides_a_name_counts_with_its_place(outer: str) -> None:
-    first = change(("    limit = 5\n", f"    {outer} = 7\n    limit = {outer}\n"))
-    second = change(("    limit = 5\n", f"    limit = {outer}\n    {outer} = 7\n"))
+    plain = ("    @traced\n", "")  # so that nothing runs when the module is loaded
+    first = change(plain, ("    limit = 5\n", f"    {outer} = 7\n    limit = {outer}\n"))
+    second = change(plain, ("    limit = 5\n", f"    limit = {outer}\n    {outer} = 7\n"))
     assert code_digest(first, INDEX) != code_digest(second, INDEX)
 
 
@@ -277,3 +279,25 @@ def test_names_in_texts_count_as_names(text: str) -> None:
 def test_back_doors_to_any_name_make_the_whole_module_count(door: str) -> None:
     dynamic = change(("    def _join", f"    def _any(self, rows):\n        return {door}\n\n    def _join"))
     assert code_digest(dynamic.replace("TOP = 20", "TOP = 21"), INDEX) != code_digest(dynamic, INDEX)
+
+
+def test_a_function_that_only_its_decorator_makes_known_counts() -> None:
+    noted = change(
+        ("def rank(scores)", "NOTED = []\n\n\ndef note(f):\n    NOTED.append(f)\n\n\ndef rank(scores)"),
+        ("@dataclass\nclass Query", "@note\ndef handler(x):\n    return x + 1\n\n\n@dataclass\nclass Query"),
+        ("self.rows = []", "self.rows = [f(1) for f in NOTED]"),
+    )
+    assert code_digest(noted.replace("x + 1", "x + 2"), INDEX) != code_digest(noted, INDEX)
+
+
+def test_definitions_of_a_plain_program_may_stand_in_any_order() -> None:
+    plain = change(("    @traced\n", ""))
+    one, other = "STOP = ", "SIZE = 3\n"
+    moved = plain.replace(other, "").replace(one, other + one)
+    assert moved != plain
+    assert code_digest(moved, INDEX) == code_digest(plain, INDEX)
+    methods = plain.replace("    def _join(self, rows):\n        return JOINER.join(rows)\n\n", "")
+    methods = methods.replace(
+        "    limit = 5\n", "    def _join(self, rows):\n        return JOINER.join(rows)\n\n    limit = 5\n"
+    )
+    assert code_digest(methods, RETRIEVE) == code_digest(plain, RETRIEVE)

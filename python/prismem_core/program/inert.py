@@ -96,17 +96,14 @@ class Inertness:
         if isinstance(statement, ast.Import | ast.ImportFrom | ast.Pass):
             return True
         if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
-            rest = [item for item in evaluated_at_definition(statement) if not self._pure_decorator(item)]
-            return all(self._pure(item, annotation=True) for item in rest)
+            # A decorator is not only evaluated but called, and may note the function where others look it up.
+            decorators = statement.decorator_list
+            rest = [item for item in evaluated_at_definition(statement) if item not in decorators]
+            return all(map(self._pure_decorator, decorators)) and all(self._pure(i, annotation=True) for i in rest)
         if isinstance(statement, ast.ClassDef):
-            bases = all(isinstance(base, ast.Name) and self._builtin(base.id) for base in statement.bases)
-            decorators = all(self._pure_decorator(item) for item in statement.decorator_list)
             docstring = docstring_of(statement)
-            return (
-                bases
-                and decorators
-                and not statement.keywords
-                and all(self.inert(inner) for inner in statement.body if inner is not docstring)
+            return self.inert_header(statement) and all(
+                self.inert(inner) for inner in statement.body if inner is not docstring
             )
         if isinstance(statement, ast.Assign):
             return all(_plain_target(target) for target in statement.targets) and self._pure(statement.value)
@@ -114,6 +111,11 @@ class Inertness:
             value = statement.value is None or self._pure(statement.value)
             return _plain_target(statement.target) and value and self._pure(statement.annotation, annotation=True)
         return False
+
+    def inert_header(self, statement: ast.ClassDef) -> bool:
+        """Whether making the class runs no code beside that of its body."""
+        bases = all(isinstance(base, ast.Name) and self._builtin(base.id) for base in statement.bases)
+        return bases and not statement.keywords and all(map(self._pure_decorator, statement.decorator_list))
 
     def _builtin(self, name: str) -> bool:
         return name in BUILTINS and name not in self._bound

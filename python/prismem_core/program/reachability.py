@@ -86,14 +86,15 @@ class CodeGraph:
     """Statements of a module and the names each mentions; members of Memory carry the prefix `Memory.`."""
 
     def __init__(self, tree: ast.Module) -> None:
-        inert = Inertness(tree).inert
+        inertness = Inertness(tree)
+        inert = inertness.inert
         self.parts: list[_Part] = []
         for statement in tree.body:
             if statement is docstring_of(tree):
                 continue
             if isinstance(statement, ast.ClassDef) and statement.name == "Memory":
                 header = ast.ClassDef("Memory", statement.bases, statement.keywords, [], statement.decorator_list)
-                self._add(MEMORY_CLASS, header, eager=True)
+                self._add(MEMORY_CLASS, header, not inertness.inert_header(header))
                 for inner in statement.body:
                     if inner is not docstring_of(statement):
                         for name, part in bindings(inner):
@@ -118,7 +119,7 @@ class CodeGraph:
         starts: list[tuple[str, tuple[str, ...]]] = [(name, (name,)) for name in wanted]
         handed = {"Memory.index": "MemoryUnit", "Memory.retrieve": "Query"}
         starts += [(handed[name], (name, HANDED, handed[name])) for name in wanted if name in handed]
-        starts += [(part.name, (LOADING, part.name)) for part in self.parts if part.eager]
+        starts += [(part.name, (LOADING, part.name)) for part in self.parts if part.eager or part.name == MEMORY_CLASS]
         if any(name.startswith("Memory.") for name, _ in starts):
             starts += [(part.name, (SPECIAL, part.name)) for part in self.parts if is_special(part.name)]
         mentioned: dict[str, set[str]] = {}

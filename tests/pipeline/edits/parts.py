@@ -129,6 +129,21 @@ def _shared_state(tree: ast.Module, rng: random.Random) -> bool:
     return wrap_return(retrieve, f"({shown} + X)", rng)
 
 
+def _registered(tree: ast.Module, rng: random.Random) -> bool:
+    """Functions that nothing names: a decorator notes them where `retrieve` finds them. A second edit changes one."""
+    retrieve = method_of(tree, "retrieve")
+    if retrieve is None:
+        return False
+    noted = [f for f in functions(tree) if f.name.startswith("noted_")]
+    if noted:
+        return wrap_return(rng.choice(noted), rng.choice(["X.upper()", "(X + '!')", "X[1:]"]), rng)
+    source = "NOTED = []\n\ndef note(f):\n    NOTED.append(f)\n    return f\n"
+    for number in range(2):
+        source += f"\n@note\ndef noted_{number}(text):\n    return text[{number}:]\n"
+    tree.body[0:0] = ast.parse(source).body
+    return wrap_return(retrieve, "''.join((f(X) for f in NOTED))", rng)
+
+
 def _shadow(tree: ast.Module, rng: random.Random) -> bool:
     """A member that hides a name of the module from the members after it; a second edit moves it."""
     memory, retrieve = class_of(tree, "Memory"), method_of(tree, "retrieve")
@@ -173,6 +188,7 @@ EDITS = {
     "special method": on_tree(_special),
     "base class": on_tree(_inherited),
     "shared state": on_tree(_shared_state),
+    "registry": on_tree(_registered),
     "shadow": on_tree(_shadow),
     "introspection": on_tree(_introspective),
 }
