@@ -24,6 +24,17 @@ EDITS: dict[str, dict[str, Callable[[str, random.Random], str | None]]] = {
     "instruction": shown.INSTRUCTION,
 }
 
+FOLLOW_UPS = {
+    "shared state": "DONE",
+    "registry": "NOTED",
+    "shadow": "WIDTH",
+    "docstring": "__do",
+    "comment": "co_firstlineno",
+    "helper body": "note",
+    "class attribute": "label",
+}
+"""Edits that matter most where an earlier one has left its mark in the source: what it did may now be reached."""
+
 
 @dataclass(frozen=True)
 class Edit:
@@ -38,7 +49,8 @@ def random_edit(source: str, rng: random.Random, kind: str | None = None) -> Edi
     """One edit of `source`, of a random kind by default; the new source parses and differs in its text."""
     chosen = kind or rng.choice(KINDS)
     while True:
-        name = rng.choice(sorted(EDITS[chosen]))
+        waiting = [name for name, mark in FOLLOW_UPS.items() if name in EDITS[chosen] and mark in source]
+        name = rng.choice(waiting if waiting and rng.random() < 0.6 else sorted(EDITS[chosen]))
         edited = EDITS[chosen][name](source, rng)
         if edited is None or edited == source:
             continue
