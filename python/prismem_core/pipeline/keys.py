@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from prismem_core.digests import digest
@@ -16,6 +17,10 @@ RETRIEVE_ROOTS = ("Memory.retrieve", "Query")
 """The components whose code, with all it can run, decides a built memory and what a query finds in one."""
 
 
+# A run asks for the keys of its program at every stage, and a program comes back as the parent of the next.
+_KEPT_PROGRAMS = 64
+
+
 @dataclass(frozen=True)
 class StageKeys:
     """What enters the keys beside the stage's own inputs: salts of the model calls, digests of the code."""
@@ -27,6 +32,7 @@ class StageKeys:
     answer: str
 
 
+@lru_cache(_KEPT_PROGRAMS)
 def stage_keys(program: Program, reuse: Reuse) -> StageKeys:
     """Keys of a program.
 

@@ -104,22 +104,15 @@ class _Parts:
         """Stretches of the component's statements, the decorators included."""
         found = []
         for part in self.parts.get(name, ()):
-            first = [n.lineno for n in ast.walk(part) if isinstance(n, ast.expr | ast.stmt | ast.alias) and _placed(n)]
-            last = [
-                n.end_lineno or n.lineno
-                for n in ast.walk(part)
-                if isinstance(n, ast.expr | ast.stmt | ast.alias) and _placed(n)
+            # The pieces of a statement that was cut up have no place of their own, but what is in them has.
+            nodes = [
+                n for n in ast.walk(part) if isinstance(n, ast.expr | ast.stmt | ast.alias) and hasattr(n, "lineno")
             ]
-            if first:
-                found.append((min(first), max(last)))
+            if nodes:
+                found.append((min(n.lineno for n in nodes), max(n.end_lineno or n.lineno for n in nodes)))
         if name == MEMORY_CLASS:
             found.extend((node.lineno, node.lineno) for node in self._classes)
         return found
-
-
-def _placed(node: ast.AST) -> bool:
-    """Whether a node comes from the source; the pieces of a statement that was cut up have no place of their own."""
-    return hasattr(node, "lineno")
 
 
 def _is_text(statement: ast.stmt) -> bool:

@@ -12,6 +12,7 @@ import re
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from prismem_core.digests import digest, digest_bytes
 from prismem_core.program.inert import Inertness, shadowing
@@ -44,8 +45,12 @@ def code_digest(source: str, roots: Sequence[str]) -> str:
     `Memory.index` brings MemoryUnit with it and `Memory.retrieve` Query, whose objects they are handed. Raises
     ProgramError (`syntax_error`) where the source does not parse.
     """
+    return _code_digest(source, tuple(sorted(set(roots))))
+
+
+@lru_cache(64)
+def _code_digest(source: str, wanted: tuple[str, ...]) -> str:
     tree = parse_module(source)
-    wanted = sorted(set(roots))
     if conservative(tree) is not None:
         if reads_positions(tree):
             return digest("code", wanted, "text", digest_bytes(source.encode("utf-8", "surrogatepass")))
