@@ -46,6 +46,11 @@ class Cost:
     wall: float | None = None
     cpu: float | None = None
 
+    @property
+    def all_calls(self) -> int:
+        """Every line of the ledger: calls of the task model and embedded texts."""
+        return self.calls + self.embedded
+
 
 class Fault(PrismemError):
     """Two runs that should be equal are not, or a run that saves must not pay more and does."""
@@ -198,17 +203,27 @@ def faults(paid: Mapping[str, Mapping[str, Cost]]) -> list[str]:
     return sorted(found)
 
 
+_SAVED = {
+    "all_calls": "calls, embedded texts included,",
+    "calls": "calls of the task model",
+    "tokens": "tokens of the task model",
+    "embedded": "embedded texts",
+    "cpu": "CPU seconds",
+    "wall": "wall seconds",
+}
+
+
 def saving(paid: Mapping[str, Mapping[str, Cost]]) -> list[str]:
     """One line a mode and quantity: what it saves of the whole cost of off, over the steps both have reached."""
     lines = []
     for mode in ("paper", "content"):
         if mode in paid and "off" in paid:
             steps = [step for step in paid["off"] if step in paid[mode]]
-            for quantity in ("calls", "tokens", "embedded", "cpu", "wall"):
+            for quantity, name in _SAVED.items():
                 own = total([paid[mode][step] for step in steps], quantity)
                 whole = total([paid["off"][step] for step in steps], quantity)
                 if own is not None and whole:
-                    lines.append(f"{mode} saves {1 - own / whole:.1%} of the {quantity} of off")
+                    lines.append(f"{mode} saves {1 - own / whole:.1%} of the {name} of off")
     return lines
 
 
