@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from prismem_core.errors import ProgramError
+from prismem_core.pipeline import keys
 from prismem_core.pipeline.explanation import explain_reuse
 from prismem_core.program import library
 from prismem_core.program.components import STAGES, restart_stage, stage_digests
@@ -152,6 +154,22 @@ def test_random_edits_give_what_a_cold_run_gives(shared_sandbox: Sandbox) -> Non
     assert trials.running > 30
     assert trials.claims["content"] > trials.claims["paper"] > 30
     assert trials.work["content"].total() < trials.work["paper"].total() < trials.work["cold"].total()
+
+
+@pytest.fixture
+def no_kept_keys() -> Iterator[None]:
+    keys.stage_keys.cache_clear()
+    yield
+    keys.stage_keys.cache_clear()
+
+
+@pytest.mark.usefixtures("no_kept_keys")
+def test_keys_that_miss_a_part_of_the_code_would_be_noticed(
+    shared_sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keys, "code_digest", lambda source, roots: "one for all")
+    with pytest.raises(AssertionError, match="stale in mode content"):
+        Trials(shared_sandbox, seed=2).run(60)
 
 
 @pytest.mark.soak
