@@ -177,7 +177,7 @@ def test_edits_that_index_sees(name: str) -> None:
 )
 def test_dynamic_look_ups_make_the_whole_module_count(lookup: str) -> None:
     dynamic = change(("    def _join", f"    def _any(self, query):\n        return {lookup}\n\n    def _join"))
-    assert code_digest(dynamic.replace("TOP = 20", "TOP = 21"), INDEX) != code_digest(dynamic, INDEX)
+    assert code_digest(dynamic.replace("JOINER =", "JOINER = 1 and"), INDEX) != code_digest(dynamic, INDEX)
     assert code_digest(dynamic + "# note\n", INDEX) == code_digest(dynamic, INDEX)
     assert code_digest(dynamic.replace("Keeps texts", "Holds texts"), INDEX) == code_digest(dynamic, INDEX)
 
@@ -254,7 +254,15 @@ def test_a_member_that_hides_a_name_counts_with_its_place(outer: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "reader", ["'{0.__doc__}'.format(self)", "('{0.__doc__' + '}').format(self)", "getattr(self, '__doc__')"]
+    "reader",
+    [
+        "'{0.__doc__}'.format(self)",
+        "('{0.__doc__' + '}').format(self)",
+        "getattr(self, '__doc__')",
+        "('{0.__do' + 'c__}').format(self)",
+        "str.format('{0.__d' 'oc__}', self)",
+        "str.format('{0.__d' + 'oc__}', self)",
+    ],
 )
 def test_docstrings_that_texts_name_count(reader: str) -> None:
     reading = change(("    def _join", f"    def _any(self):\n        return {reader}\n\n    def _join"))
@@ -278,7 +286,7 @@ def test_names_in_texts_count_as_names(text: str) -> None:
 )
 def test_back_doors_to_any_name_make_the_whole_module_count(door: str) -> None:
     dynamic = change(("    def _join", f"    def _any(self, rows):\n        return {door}\n\n    def _join"))
-    assert code_digest(dynamic.replace("TOP = 20", "TOP = 21"), INDEX) != code_digest(dynamic, INDEX)
+    assert code_digest(dynamic.replace("JOINER =", "JOINER = 1 and"), INDEX) != code_digest(dynamic, INDEX)
 
 
 def test_a_function_that_only_its_decorator_makes_known_counts() -> None:
@@ -301,3 +309,13 @@ def test_definitions_of_a_plain_program_may_stand_in_any_order() -> None:
         "    limit = 5\n", "    def _join(self, rows):\n        return JOINER.join(rows)\n\n    limit = 5\n"
     )
     assert code_digest(methods, RETRIEVE) == code_digest(plain, RETRIEVE)
+
+
+def test_a_format_with_whole_fields_is_no_dynamic_look_up() -> None:
+    using = change(
+        ("SIZE = 3\n", "SIZE = 3\nLINE = '{0}: {1}, {{}}'\n"),
+        ("return self._join(rank(self.rows))", "return LINE.format(1, self._join(rank(self.rows)))"),
+    )
+    assert code_digest(using.replace("JOINER =", "JOINER = 1 and"), INDEX) == code_digest(using, INDEX)
+    pieces = using.replace("'{0}: {1}, {{}}'", "'{0}: ' + '{' + '1.lab' 'el}'")
+    assert code_digest(pieces.replace("JOINER =", "JOINER = 1 and"), INDEX) != code_digest(pieces, INDEX)

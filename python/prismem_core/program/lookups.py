@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 
 from prismem_core.program.interface import ALLOWED_IMPORTS
 
@@ -51,6 +52,8 @@ _DYNAMIC_ATTRIBUTES = (
     | _DOCSTRINGS
     | _POSITIONS
 )
+_FORMATS = frozenset({"format", "format_map"})
+_WHOLE_FIELD = re.compile(r"\{[^{}]*\}")
 # Names long and odd enough to be meant wherever they stand in a text, such as a format string.
 _TELLING = frozenset(name for name in _DYNAMIC_ATTRIBUTES if name.startswith("__"))
 
@@ -63,6 +66,7 @@ def dynamic_lookup(tree: ast.Module) -> tuple[int, str] | None:
     """
     found: list[tuple[int, str]] = []
     literal = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call) and _names_literally(node)}
+    found.extend(_formats_pieces(tree))
     for node in ast.walk(tree):
         if isinstance(node, ast.Name):
             dynamic = node.id in _DYNAMIC_NAMES or node.id in _POSITIONS or node.id == "get_type_hints"
@@ -87,14 +91,43 @@ def dynamic_lookup(tree: ast.Module) -> tuple[int, str] | None:
     return min(found, default=None)
 
 
+_COMPOSED = (ast.BinOp, ast.JoinedStr, ast.Call)
+
+
+def _is_text(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+
+
+def _has_pieces_of_fields(tree: ast.Module) -> bool:
+    """Whether a text of the module holds a brace without its partner, and so may be a piece of a format field."""
+    inside = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inside:
+            rest = _WHOLE_FIELD.sub("", node.value.replace("{{", "").replace("}}", ""))
+            if "{" in rest or "}" in rest:
+                return True
+    return False
+
+
+def _formats_pieces(tree: ast.Module) -> list[tuple[int, str]]:
+    """Uses of `format` whose fields, and so the attributes they read, may stand in no text as a whole."""
+    pieces = _has_pieces_of_fields(tree)
+    return [
+        (node.lineno, f".{node.attr} of a text put together from pieces")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and node.attr in _FORMATS
+        if isinstance(node.value, _COMPOSED) or (pieces and not _is_text(node.value))
+    ]
+
+
 def reads_docstrings(tree: ast.Module) -> bool:
     """Whether docstrings may be part of what the program does."""
-    return any(_names(node, _DOCSTRINGS | {"__code__"}) for node in ast.walk(tree))
+    return bool(_formats_pieces(tree)) or any(_names(node, _DOCSTRINGS | {"__code__"}) for node in ast.walk(tree))
 
 
 def reads_positions(tree: ast.Module) -> bool:
     """Whether the lines its code stands on may be part of what the program does."""
-    return any(_names(node, _POSITIONS) for node in ast.walk(tree))
+    return bool(_formats_pieces(tree)) or any(_names(node, _POSITIONS) for node in ast.walk(tree))
 
 
 def _names(node: ast.AST, wanted: frozenset[str]) -> bool:
