@@ -115,8 +115,8 @@ def _prepare(count: int, values: str, quick: bool) -> Contest:
     makers[DISKCACHE] = left_out
     return Contest(
         f"{'random values' if values == 'random' else 'the same value'} of 100 bytes under random keys of 32 bytes, "
-        f"put 10,000 at a time by one process, then flushed; memory is what opening and {min(count, 20_000)} gets, or "
-        "all puts, add to a process; reopening is by the wall, with one get, after kill -9 of a process that puts singly",
+        f"put 10,000 at a time by one process, then flushed; memory: what opening and {min(count, 20_000)} gets, or "
+        "all puts, add to a process; reopening: by the wall, with one get, after kill -9 of a process that puts singly",
         {"entries": count, "value_bytes": 100, "asked": min(count, _ASKED)},
         [Competitor(name, KINDS[name].library, made) for name, made in makers.items()],
         check,
