@@ -133,7 +133,7 @@ _BATCH_GOALS = (Goal(PRISMEM, LMDB, 2.5),)
 _SINGLE_GOALS = (Goal(PRISMEM, ROCKSDICT, 3.0),)
 
 JOBS: Sequence[Job] = (
-    Job("cache/get-4k", "2000 single gets of 4 KiB", partial(_gets, 20_000, 4096, 2000, _READ), _GET_GOALS),
+    Job("cache/get-4k", "1000 single gets of 4 KiB", partial(_gets, 5000, 4096, 1000, _READ), _GET_GOALS),
     Job("cache/get-100b", "2000 single gets of 100 bytes", partial(_gets, 20_000, 100, 2000, _READ), _GET_GOALS),
     Job("cache/get-256k", "50 single gets of 256 KiB", partial(_gets, 200, 262_144, 50, _LARGE)),
     Job("cache/put-batch-4k", "1000 puts of 4 KiB at once", partial(_puts, 4096, 1000, True, _WRITTEN), _BATCH_GOALS),
