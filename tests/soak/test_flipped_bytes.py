@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import random
 import shutil
@@ -31,9 +32,15 @@ def stage(number: int) -> str:
     return STAGES[number % 3]
 
 
+@functools.cache
 def value(number: int) -> bytes:
     head = b"value %d of the test; " % number
     return (head + random.Random(number).randbytes(SIZES[number % len(SIZES)]))[: SIZES[number % len(SIZES)]]
+
+
+def older(number: int) -> bytes:
+    """What was stored before the value for every fourth entry."""
+    return b"an older version of %d" % number
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +49,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("whole") / "cache"
     with ExecutionCache(directory, segment_bytes=8 << 10) as cache, cache.tagged(run="first", program="p"):
         for number in range(0, COUNT, 4):
-            cache.put(stage(number), key(number), b"an older version of %d" % number)
+            cache.put(stage(number), key(number), older(number))
         cache.put("extract", key(-1), b"this one is removed again")
         for number in range(COUNT):
             cache.put(stage(number), key(number), value(number), cost=number + 0.5)
@@ -50,16 +57,20 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def found(directory: Path, *, read_only: bool) -> tuple[set[int], int, int]:
-    """Entries that are not there, the damage counted after all were read, and what `verify` says. Wrong values fail."""
+def found(directory: Path, *, read_only: bool, rebuilt: bool = False) -> tuple[set[int], int, int]:
+    """Entries that are not there, the damage counted after all were read, and what `verify` says. Wrong values fail.
+
+    Where the index is lost as well as a record, nothing is left that says whose record it was: an entry that was stored
+    twice then has its older value.
+    """
     with ExecutionCache(directory, segment_bytes=8 << 10, read_only=read_only) as cache:
         values = {number: cache.get(stage(number), key(number)) for number in range(COUNT)}
-        wrong = [number for number, got in values.items() if got is not None and got != value(number)]
-        assert wrong == []
+        lost = {number for number, got in values.items() if got is None or (rebuilt and got == older(number))}
+        assert [number for number, got in values.items() if number not in lost and got != value(number)] == []
         counted = cache.damaged
         report = cache.verify()
         assert report.entries <= COUNT + 1
-        return {number for number, got in values.items() if got is None}, counted, report.damaged
+        return lost, counted, report.damaged
 
 
 class Places:
@@ -99,7 +110,7 @@ def test_the_cache_is_whole_before_a_byte_is_flipped(whole: Path, tmp_path: Path
 def offsets(path: Path, name: str, share: float) -> Iterator[int]:
     size = (path / name).stat().st_size
     rng = random.Random(name)
-    wanted = max(min(size, 40), int(size * share))
+    wanted = max(min(size, 24), int(size * share))
     # The first bytes are headers, and every one of them counts.
     yield from sorted({*range(min(size, 16)), *rng.sample(range(size), wanted)})
 
@@ -129,7 +140,7 @@ def check(whole: Path, scratch: Path, share: float, rebuild: bool) -> None:
                 if rebuild:
                     (scratch / "index").unlink()
             flip(scratch / name, offset, 1 << turn % 8)
-            lost, counted, reported = found(scratch, read_only=read_only)
+            lost, counted, reported = found(scratch, read_only=read_only, rebuilt=rebuild)
             where = f"{name}, byte {offset}, bit {turn % 8}, read_only={read_only}"
             assert must <= lost <= may, where
             if lost:
