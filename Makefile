@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 RUN ?= runs/demo-$(shell date +%Y%m%d-%H%M%S)
 SOURCES := pyproject.toml CMakeLists.txt $(shell find csrc cmake -type f 2>/dev/null)
 
-.PHONY: demo test lint types check bench check-native check-simde check-guards write-guards clean
+.PHONY: demo test lint types check bench check-native check-simde check-fuzz check-guards write-guards clean
 
 demo: $(VENV)/.offline
 	$(BIN)/prismem evolve --data sample --run $(RUN)
@@ -48,6 +48,20 @@ check-simde: $(VENV)/.native
 	  -DPython_EXECUTABLE="$(abspath $(BIN))/python" -Dpybind11_DIR="$$($(BIN)/python -m pybind11 --cmakedir)"
 	$(BUILD_NATIVE) build/simde --target _native
 	$(BIN)/python tests/native/with_module.py build/simde tests/ops tests/index
+
+# A short round of each libFuzzer target over what reads files; FUZZ="-runs=10000000" for a long one. What it learns stays in build/fuzz.
+FUZZ ?= -max_total_time=10
+check-fuzz: $(VENV)/.native
+	@if ! command -v clang++ >/dev/null; then echo "check-fuzz: skipped, there is no clang++, which libFuzzer comes with"; exit 0; fi; \
+	set -e; export TMPDIR="$$(test -w /dev/shm && echo /dev/shm || echo /tmp)"; \
+	$(NATIVE_TESTS) -B build/fuzz -DCMAKE_CXX_COMPILER=clang++ -DPRISMEM_SANITIZE=fuzzer-no-link,address,undefined; \
+	$(BUILD_NATIVE) build/fuzz --target prismem_fuzz; \
+	for target in $$(find build/fuzz/tests/native/fuzz -name 'fuzz_*' -type f -perm -u+x); do \
+	  name=$${target##*/}; mkdir -p build/fuzz/corpus/$$name; \
+	  $$target -max_len=4096 -print_final_stats=1 -artifact_prefix=build/fuzz/ $(FUZZ) build/fuzz/corpus/$$name > build/fuzz/$$name.log 2>&1 \
+	    || { tail -n 60 build/fuzz/$$name.log; exit 1; }; \
+	  echo "$$name: $$(sed -n 's/stat::number_of_executed_units: *//p' build/fuzz/$$name.log) executions, nothing found"; \
+	done
 
 # Instruction counts of small jobs against those on record (tests/native/counts.json); write-guards puts new ones on record.
 check-guards write-guards: $(VENV)/.native

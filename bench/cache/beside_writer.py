@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -14,6 +15,7 @@ from .child import numbered, start
 from .stores import DISKCACHE, KINDS, LMDB, PLYVEL, PRISMEM, ROCKSDICT, SQLITE, Places, Store
 
 _SIZE = 4096
+_PATIENCE_SECONDS = 20
 
 
 class _Watched:
@@ -49,12 +51,17 @@ class _Watched:
     def torn(self) -> int:
         """How many entries are of no single put; the writer goes on meanwhile."""
         self._writer.send_signal(signal.SIGCONT)
-        found = {key: self._store.get(key) for key in self._keys * 5}
+        torn = newest = 0
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while newest == 0 and time.monotonic() < deadline:
+            for key in self._keys:
+                value = self._store.get(key)
+                torn += value is None or value[8:] != key * (_SIZE // 32)
+                newest = max(newest, int.from_bytes(value[:8], "little") if value else 0)
         self._writer.send_signal(signal.SIGSTOP)
-        newest = max(int.from_bytes(value[:8], "little") for value in found.values() if value)
         if newest == 0:
-            raise RuntimeError("the reader sees nothing of what the writer put")
-        return sum(value is None or value[8:] != key * (_SIZE // 32) for key, value in found.items())
+            raise RuntimeError(f"in {_PATIENCE_SECONDS} s the reader saw nothing of what the writer put")
+        return torn
 
 
 def _watched(name: str, places: Places, count: int, writers: list[subprocess.Popen[bytes]]) -> Run:

@@ -13,7 +13,6 @@
 #include <filesystem>
 #include <memory>
 
-#include "cache/fork_guard.hpp"
 #include "cache/segment.hpp"
 #include "support/crc32c.hpp"
 #include "support/error.hpp"
@@ -24,6 +23,7 @@ namespace {
 constexpr char kHeaderName[] = "prismem-cache";
 constexpr char kHeaderUnfinished[] = "prismem-cache.new";
 constexpr char kLockName[] = "lock";
+constexpr char kSessionsName[] = "sessions";
 constexpr std::string_view kHeaderText = "prismem-core execution cache, format ";
 
 // The header of a format: a line to read and a line that tells a damaged header from one of another format.
@@ -77,14 +77,16 @@ Directory::Directory(const std::string& path, bool read_only) : path_(path) {
     throw CacheError("cannot open the execution cache directory '" + path + "' (" + describe_errno(code) +
                      "): " + advice);
   }
-  if (read_only) {
-    check_header(true);
-    return;
-  }
   // Nothing is put into a foreign directory, not even a lock: look first, then lock, then look again under the lock.
   check_header(true);
-  lock();
+  if (read_only) return;
+  lock_.emplace(open_lock(kLockName));
+  const Turn turn(*this);
   check_header(false);
+  sessions_.emplace(open_lock(kSessionsName));
+  while (::flock(sessions_->get(), LOCK_SH) != 0) {
+    if (errno != EINTR) throw SystemFailure(errno, "cannot lock the sessions");
+  }
 }
 
 std::vector<std::string> Directory::names() const {
@@ -125,33 +127,33 @@ void Directory::remove_unfinished() const {
   }
 }
 
-void Directory::lock() {
-  lock_ = Descriptor(::openat(directory_.get(), kLockName, O_RDWR | O_CREAT | O_CLOEXEC, 0666));
-  if (!lock_) throw SystemFailure(errno, "cannot open the lock");
-  while (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
-    if (errno == EINTR) continue;
-    const int code = errno;
-    if (code != EWOULDBLOCK) {
-      throw CacheError("cannot lock the execution cache '" + path_ + "' (" + describe_errno(code) +
-                       "): use a directory on a local file system, or open it with read_only=True");
-    }
-    char owner[24] = {};
-    read_at(lock_.get(), owner, sizeof owner - 1, 0);
-    const long pid = std::strtol(owner, nullptr, 10);
-    throw CacheError("the execution cache '" + path_ + "' is in use for writing" +
-                     (pid > 0 ? " by process " + std::to_string(pid) : std::string()) +
-                     ": close it there, use another directory, or open it with read_only=True");
+void Directory::remove_segment(std::uint64_t number) const {
+  if (::unlinkat(directory_.get(), segment_name(number).c_str(), 0) != 0 && errno != ENOENT) {
+    throw SystemFailure(errno, "cannot remove " + segment_name(number));
   }
-  close_in_children(lock_.get());
-  // Only for the message above; a disk too full for it is no reason to stop.
-  const std::string pid = std::to_string(::getpid()) + "\n";
-  if (::ftruncate(lock_.get(), 0) != 0 || ::pwrite(lock_.get(), pid.data(), pid.size(), 0) < 0) errno = 0;
 }
 
-void Directory::unlock() {
-  if (!lock_) return;
-  forget_in_children(lock_.get());
-  lock_.reset();
+Descriptor Directory::open_lock(const char* name) const {
+  Descriptor file(::openat(directory_.get(), name, O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+  if (!file) throw SystemFailure(errno, std::string("cannot open ") + name);
+  return file;
+}
+
+Directory::Turn::Turn(Directory& directory) : directory_(directory), thread_(directory.thread_turn_) {
+  while (::flock(directory.lock_->get(), LOCK_EX) != 0) {
+    if (errno == EINTR) continue;
+    throw CacheError("cannot lock the execution cache '" + directory.path_ + "' (" + describe_errno(errno) +
+                     "): use a directory on a local file system, or open it with read_only=True");
+  }
+}
+
+Directory::Turn::~Turn() { ::flock(directory_.lock_->get(), LOCK_UN); }
+
+bool Directory::alone() const {
+  if (::flock(sessions_->get(), LOCK_EX | LOCK_NB) == 0) return true;
+  // A failed conversion may have dropped the shared lock.
+  ::flock(sessions_->get(), LOCK_SH | LOCK_NB);
+  return false;
 }
 
 // Accepts a cache of our format. With `look_only` an empty directory passes as well and nothing is written.
@@ -168,8 +170,8 @@ void Directory::check_header(bool look_only) {
   bool has_segment = false, foreign = !text.empty();
   for (const std::string& name : names()) {
     const std::uint64_t number = parse_segment_name(name);
-    has_segment = has_segment || (number != 0 && Segment::open(directory_.get(), number, false) != nullptr);
-    foreign = foreign || (name != kLockName && name != kHeaderUnfinished);
+    has_segment = has_segment || (number != 0 && Segment::open(directory_.get(), number, 0, false) != nullptr);
+    foreign = foreign || (name != kLockName && name != kSessionsName && name != kHeaderUnfinished);
   }
   if (foreign && !has_segment) {
     throw CacheError("'" + path_ + "' is not an execution cache: it holds files, but no readable " +

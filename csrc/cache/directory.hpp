@@ -1,21 +1,22 @@
-// The directory of a cache: is it one, may we write to it, which segments are there.
+// The directory of a cache: is it one, may we write to it, which segments are there, whose turn is it to write.
 #pragma once
 
 #include <cstdint>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "cache/fork_guard.hpp"
 #include "support/file.hpp"
 
 namespace prismem::cache {
 
 class Directory {
  public:
-  // Opens the directory at `path`. Without `read_only` it is made when absent, an empty one becomes a cache, and it is
-  // locked for writing. CacheError for a place that is no cache, a newer format, or a lock that another one holds;
-  // SystemFailure (is_unwritable) where the place cannot be written at all.
+  // Opens the directory at `path`. Without `read_only` it is made when absent and an empty one becomes a cache. CacheError for a place that
+  // is no cache, another format, or a file system without locks; SystemFailure (is_unwritable) where the place cannot be written at all.
   Directory(const std::string& path, bool read_only);
-  ~Directory() { unlock(); }
   Directory(const Directory&) = delete;
   Directory& operator=(const Directory&) = delete;
 
@@ -25,19 +26,37 @@ class Directory {
   // Numbers of the segment files, ascending.
   std::vector<std::uint64_t> segments() const;
   bool has_segment(std::uint64_t number) const;
-  // Removes segment files whose making was interrupted; needs the lock.
+  void remove_segment(std::uint64_t number) const;
+  // Removes segment files whose making was interrupted; needs the turn.
   void remove_unfinished() const;
-  void unlock();
+  // A file of the directory for locks, made when absent.
+  Descriptor open_lock(const char* name) const;
+
+  // The turn to write: one holder among all threads of all processes; it ends with the process, however that ends.
+  class Turn {
+   public:
+    explicit Turn(Directory& directory);
+    ~Turn();
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+
+   private:
+    Directory& directory_;
+    std::unique_lock<std::mutex> thread_;
+  };
+
+  // Whether no other process has the directory open for writing; needs the turn.
+  bool alone() const;
 
  private:
   std::vector<std::string> names() const;
-  void lock();
-  void check_header(bool read_only);
+  void check_header(bool look_only);
   void write_header();
 
   std::string path_;
   Descriptor directory_;
-  Descriptor lock_;
+  std::optional<GuardedDescriptor> lock_, sessions_;  // none when opened for reading
+  std::mutex thread_turn_;
   bool mended_ = false;
 };
 

@@ -1,19 +1,51 @@
 #include "cache/disk_tier.hpp"
 
+#include <time.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <chrono>
 #include <utility>
 
+#include "cache/worth.hpp"
 #include "support/error.hpp"
 
 namespace prismem::cache {
+namespace {
 
-DiskTier::DiskTier(std::string path, bool read_only, std::uint64_t segment_bytes, StageTable& stages, Notice notice)
-    : path_(std::move(path)), segment_bytes_(segment_bytes), stages_(stages), notice_(std::move(notice)) {
+constexpr int kAttempts = 8;
+constexpr int kReloads = 50;
+constexpr std::uint64_t kMaxSegmentBytes = 128ull << 20;
+constexpr std::uint64_t kMinSegmentBytes = 64ull << 10;
+constexpr std::uint32_t kTouchSeconds = 60;
+
+std::uint64_t segment_room(const Options& options) {
+  // A bound on the disk is kept in steps of a segment, so segments are a small part of it.
+  const std::uint64_t part = std::max(options.disk_bytes / 16, kMinSegmentBytes);
+  return std::max(std::min({options.segment_bytes, kMaxSegmentBytes, part}), std::uint64_t{1} << 12);
+}
+
+}  // namespace
+
+std::uint32_t unix_seconds() {
+  struct timespec now;
+  ::clock_gettime(CLOCK_REALTIME_COARSE, &now);
+  return static_cast<std::uint32_t>(now.tv_sec);
+}
+
+DiskTier::DiskTier(const Options& options, StageTable& stages, Notice notice)
+    : path_(*options.directory),
+      read_only_(options.read_only),
+      durable_(options.durable),
+      disk_bytes_(options.disk_bytes),
+      segment_bytes_(segment_room(options)),
+      stages_(stages),
+      notice_(std::move(notice)) {
   try {
-    directory_ = std::make_unique<Directory>(path_, read_only);
-    writable_ = !read_only;
+    directory_ = std::make_unique<Directory>(path_, read_only_);
+    writable_ = !read_only_;
   } catch (const SystemFailure& failure) {
-    if (!is_unwritable(failure.code()) || read_only) {
+    if (!is_unwritable(failure.code()) || read_only_) {
       throw CacheError("cannot open the execution cache '" + path_ + "': " + failure.what());
     }
     stop_writing(failure);
@@ -25,192 +57,294 @@ DiskTier::DiskTier(std::string path, bool read_only, std::uint64_t segment_bytes
       return;
     }
   }
+  if (directory_->mended()) damaged_.fetch_add(1, std::memory_order_relaxed);
+  if (writable()) {
+    try {
+      const Directory::Turn turn(*directory_);
+      directory_->remove_unfinished();
+      settle();
+      return;
+    } catch (const SystemFailure& failure) {
+      stop_writing(failure);
+    }
+  }
   try {
-    open_all();
+    reload();
   } catch (const SystemFailure& failure) {
     throw CacheError("cannot read the execution cache '" + path_ + "': " + failure.what());
   }
 }
 
-void DiskTier::open_all() {
-  if (directory_->mended()) damaged_.fetch_add(1, std::memory_order_relaxed);
-  if (writable()) directory_->remove_unfinished();
-  const std::vector<std::uint64_t> numbers = directory_->segments();
-  for (const std::uint64_t number : numbers) {
-    const bool last = number == numbers.back();
-    if (!load(number, last && writable()).torn || !last || !writable()) continue;
-    try {
-      segments_.back()->cut_tail();
-    } catch (const SystemFailure& failure) {
-      stop_writing(failure);
-    }
-  }
-}
-
-Segment::Scan DiskTier::load(std::uint64_t number, bool for_appending) {
-  auto segment = Segment::open(directory_->fd(), number, for_appending);
-  if (!segment) {
-    unreadable_.insert(number);
-    damaged_.fetch_add(1, std::memory_order_relaxed);
-    return {};
-  }
+DiskTier::~DiskTier() {
+  stopping_ = true;
   {
-    std::lock_guard lock(index_mutex_);
-    segments_.push_back(std::move(segment));
+    std::lock_guard lock(compactor_mutex_);
+    compactor_stops_ = true;
   }
-  return scan_last();
+  compactor_wakes_.notify_all();
+  if (compactor_.joinable()) compactor_.join();
 }
 
-Segment::Scan DiskTier::scan_last() {
-  const auto position = static_cast<std::uint32_t>(segments_.size() - 1);
-  const Segment::Scan result = segments_.back()->scan([&](const RecordHeader& header, const Place& place) {
-    if (header.kind != kValueRecord) return;
-    const EntryId id{header.key, stages_.intern(header.stage).id};
-    std::lock_guard lock(index_mutex_);
-    index_[id] = Location{position, place};
-  });
-  damaged_.fetch_add(result.damaged, std::memory_order_relaxed);
-  return result;
+DiskTier::Look DiskTier::locate(std::string_view stage, const Key& key, std::uint64_t hash, Hit& hit) const {
+  if (index_->superseded()) return Look::superseded;
+  MappedIndex::Probe probe = index_->probe(hash);
+  while (index_->next(probe, hit.location)) {
+    hit.segment = segments_.find(hit.location.segment);
+    if (hit.segment == nullptr) return Look::unopened;
+    if (!hit.segment->record(offset_of(hit.location), hit.record)) return Look::damaged_record;
+    const RecordHeader& header = hit.record.header;
+    if (header.kind != kValueRecord || header.key != key || header.stage != stage) continue;
+    hit.slot = probe.slot;
+    return Look::found;
+  }
+  return probe.damaged ? Look::damaged_slot : Look::absent;
 }
 
-std::uint64_t DiskTier::last_number() const {
-  const std::uint64_t readable = segments_.empty() ? 0 : segments_.back()->number();
-  return unreadable_.empty() ? readable : std::max(readable, *unreadable_.rbegin());
-}
-
-bool DiskTier::find(const EntryId& id, Location& location, std::shared_ptr<Segment>& segment) {
-  std::lock_guard lock(index_mutex_);
-  const auto found = index_.find(id);
-  if (found == index_.end()) return false;
-  location = found->second;
-  segment = segments_[location.segment];
-  return true;
-}
-
-bool DiskTier::read(const EntryId& id, std::string& value) {
-  if (!directory_) return false;
-  Location location;
-  std::shared_ptr<Segment> segment;
-  if (!find(id, location, segment) && !(refresh() && find(id, location, segment))) return false;
-  Stage& stage = stages_.at(id.stage);
-  if (segment->read(location.place, stage.name, id.key, value)) return true;
-  stage.damaged.fetch_add(1, std::memory_order_relaxed);
-  std::lock_guard lock(index_mutex_);
-  index_.erase(id);
+bool DiskTier::mend(const Name& name, Look look, const Hit& hit, int attempt) {
+  switch (look) {
+    case Look::found:
+      return false;
+    case Look::absent:
+      return private_ && refresh_private();
+    case Look::superseded:
+      reload();
+      return true;
+    case Look::unopened:
+      // Compacted away since the index was looked at, or lost: the first gets another place, the second is damage.
+      if (open_segment(hit.location.segment) || attempt < 2) return true;
+      break;
+    case Look::damaged_record:
+      break;
+    case Look::damaged_slot:
+      damaged_.fetch_add(1, std::memory_order_relaxed);
+      if (!writable()) {
+        go_private();
+        return true;
+      }
+      try {
+        const Directory::Turn turn(*directory_);
+        rebuild();
+      } catch (const SystemFailure& failure) {
+        stop_writing(failure);
+        go_private();
+      }
+      return true;
+  }
+  count_damage(name.stage, hit.location);
+  if (!writable()) return false;
+  try {
+    const Directory::Turn turn(*directory_);
+    settle();
+    forget(name.stage.name, name.key, name.hash, &hit.location);
+  } catch (const SystemFailure& failure) {
+    stop_writing(failure);
+  }
   return false;
 }
 
-bool DiskTier::refresh() {
-  if (writable()) return false;  // the only writer knows all there is
-  std::lock_guard lock(file_mutex_);
-  bool changed = scan_grown();
-  try {
-    const std::uint64_t last = last_number();
-    if (!directory_->has_segment(last + 1)) return changed;
-    // The last segment may have grown between the look above and the making of the one behind it.
-    changed = scan_grown() || changed;
-    for (const std::uint64_t number : directory_->segments()) {
-      if (number <= last) continue;
-      load(number, false);
-      changed = true;
+bool DiskTier::read(const Name& name, ValueSink& sink, double& cost) {
+  if (!directory_) return false;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    Hit hit;
+    Look look;
+    {
+      std::shared_lock lock(view_mutex_);
+      look = locate(name.stage.name, name.key, name.hash, hit);
+      if (look == Look::found) {
+        if (hit.segment->sound(hit.record)) {
+          touch(hit, unix_seconds());
+          cost = static_cast<double>(hit.record.header.cost);
+          sink.take(hit.record.value);
+          return true;
+        }
+        look = Look::damaged_record;
+      }
     }
-  } catch (const SystemFailure&) {
-    return changed;  // what cannot be seen now is a miss, not an error
+    if (!mend(name, look, hit, attempt)) return false;
   }
-  return changed;
+  return false;
 }
 
-bool DiskTier::scan_grown() {
-  try {
-    if (segments_.empty() || !segments_.back()->grown()) return false;
-    scan_last();
-    return true;
-  } catch (const SystemFailure&) {
-    return false;
+bool DiskTier::contains(const Name& name) {
+  if (!directory_) return false;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    Hit hit;
+    Look look;
+    {
+      std::shared_lock lock(view_mutex_);
+      look = locate(name.stage.name, name.key, name.hash, hit);
+    }
+    if (look == Look::found) return true;
+    if (!mend(name, look, hit, attempt)) return false;
+  }
+  return false;
+}
+
+void DiskTier::touch(const Hit& hit, std::uint32_t now) const {
+  const Detail before = index_->detail(hit.slot);
+  const RecordHeader& header = hit.record.header;
+  const double renewed =
+      priority(inflation_.load(std::memory_order_relaxed), static_cast<double>(header.cost), header.record_bytes());
+  // Most uses come soon after another; they write nothing.
+  if (renewed > before.priority || now - before.used_at >= kTouchSeconds) {
+    index_->touch(hit.slot, std::max(renewed, before.priority), now);
   }
 }
 
-void DiskTier::write(const EntryId& id, std::string_view value) {
-  Location location;
+bool DiskTier::open_segment(std::uint64_t number) {
   std::shared_ptr<Segment> segment;
-  const bool known = find(id, location, segment);
-  const Stage& stage = stages_.at(id.stage);
-  if (known && location.place.value_bytes == value.size()) {
-    std::string stored;
-    if (segment->read(location.place, stage.name, id.key, stored) && stored == value) return;
-  }
-  if (append(id, stage, value)) return;
-  std::lock_guard lock(index_mutex_);
-  index_.erase(id);
-}
-
-bool DiskTier::append(const EntryId& id, const Stage& stage, std::string_view value) {
-  std::lock_guard lock(file_mutex_);
-  if (closed_) throw CacheError("the execution cache '" + path_ + "' was closed while a value was put");
-  if (!writable()) return false;
   try {
-    Segment& segment = segment_for(aligned(kRecordHeaderBytes + stage.name.size()) + aligned(value.size()));
-    const Place place = segment.append(stage.name, id.key, value);
-    std::lock_guard index_lock(index_mutex_);
-    index_[id] = Location{static_cast<std::uint32_t>(segments_.size() - 1), place};
-    return true;
-  } catch (const SystemFailure& failure) {
-    stop_writing(failure);
+    segment = Segment::open(directory_->fd(), number, segment_bytes_, false);
+  } catch (const SystemFailure&) {
     return false;
   }
+  if (!segment) return false;
+  std::unique_lock lock(view_mutex_);
+  if (segments_.find(number) == nullptr) segments_.add(std::move(segment));
+  return true;
 }
 
-Segment& DiskTier::segment_for(std::uint64_t record_bytes) {
-  const std::uint64_t last = last_number();
-  const bool appendable = !segments_.empty() && segments_.back()->number() == last;
-  const std::uint64_t end = appendable ? segments_.back()->end() : 0;
-  // A record larger than a segment gets one of its own.
-  if (!appendable || (end > Segment::kHeaderBytes && end + record_bytes > segment_bytes_)) {
-    auto segment = Segment::create(directory_->fd(), last + 1);
-    std::lock_guard lock(index_mutex_);
-    segments_.push_back(std::move(segment));
+void DiskTier::reload() {
+  if (reload_live()) return;
+  if (!writable()) {
+    go_private();
+    return;
   }
-  if (unsynced_.empty() || unsynced_.back() != segments_.back()) unsynced_.push_back(segments_.back());
-  return *segments_.back();
+  const Directory::Turn turn(*directory_);
+  settle();
 }
 
-void DiskTier::stop_writing(const SystemFailure& failure) {
-  writable_ = false;
-  notice_("the execution cache '" + path_ + "' cannot be written (" + failure.what() +
-          "): from now on new values are kept in memory only and end with this process; free space or choose a "
-          "writable directory, then open the cache again");
+bool DiskTier::reload_live() {
+  for (int attempt = 0; attempt < kReloads; ++attempt) {
+    std::unique_ptr<MappedIndex> index = MappedIndex::open(directory_->fd(), writable());
+    LogState state{};
+    if (!index || !index->trusted() || !index->state(state)) break;
+    if (!index->superseded()) {
+      std::unique_lock lock(view_mutex_);
+      if (index_ && !private_ && !index_->superseded()) return true;  // another thread was faster
+      if (index->superseded()) continue;
+      index_ = std::move(index);
+      segments_.clear();
+      private_ = false;
+      scanned_ends_.clear();
+      inflation_ = state.inflation;
+      return true;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // the new one is about to get the name
+  }
+  return false;
+}
+
+std::shared_ptr<MappedIndex> DiskTier::index() const {
+  std::shared_lock lock(view_mutex_);
+  return index_;
+}
+
+void DiskTier::install(std::shared_ptr<MappedIndex> index, SegmentTable segments) {
+  std::unique_lock lock(view_mutex_);
+  index_ = std::move(index);
+  segments_ = std::move(segments);
+  private_ = false;
+  scanned_ends_.clear();
+}
+
+void DiskTier::count_damage(Stage& stage, Location location) {
+  const std::uint64_t place = (static_cast<std::uint64_t>(location.segment) << 32) | location.unit;
+  std::lock_guard lock(damage_mutex_);
+  if (damaged_places_.insert(place).second) stage.damaged.fetch_add(1, std::memory_order_relaxed);
+}
+
+std::vector<EntryInfo> DiskTier::entries(const std::string_view* stage) {
+  std::vector<EntryInfo> result;
+  if (!directory_) return result;
+  std::set<std::uint64_t> unopened;
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    result.clear();
+    bool superseded;
+    {
+      std::shared_lock lock(view_mutex_);
+      superseded = index_->superseded();
+      bool damaged = false;
+      index_->for_each(
+          [&](std::uint64_t, std::uint64_t, Location location, const Detail& detail) {
+            const Segment* segment = segments_.find(location.segment);
+            Segment::Record record;
+            if (segment == nullptr) {
+              unopened.insert(location.segment);
+            } else if (segment->record(offset_of(location), record) && record.header.kind == kValueRecord) {
+              const RecordHeader& header = record.header;
+              if (stage != nullptr && header.stage != *stage) return;
+              result.push_back({std::string(header.stage), header.key, header.value_bytes, static_cast<double>(header.cost),
+                                header.stored_at, detail.used_at});
+            }
+          },
+          &damaged);
+    }
+    if (superseded) reload();
+    if (!superseded && unopened.empty()) break;
+    for (const std::uint64_t number : unopened) open_segment(number);
+    unopened.clear();
+  }
+  std::sort(result.begin(), result.end(), [](const EntryInfo& a, const EntryInfo& b) {
+    return a.stage != b.stage ? a.stage < b.stage : a.key < b.key;
+  });
+  return result;
+}
+
+void DiskTier::add_stats(CacheStats& stats) {
+  if (!directory_) return;
+  if (index()->superseded()) reload();
+  std::shared_lock lock(view_mutex_);
+  LogState state{};
+  if (index_->state(state)) {
+    stats.entries = state.entries;
+    stats.live_bytes = state.live_bytes;
+    stats.disk_bytes = state.log_bytes;
+  }
+  stats.index_bytes = private_ ? 0 : index_->bytes();
+  stats.segments = directory_->segments().size();
 }
 
 void DiskTier::flush() {
-  std::lock_guard lock(file_mutex_);
-  sync_all();
-}
-
-void DiskTier::sync_all() {
+  std::uint64_t batch;
+  {
+    std::lock_guard lock(dirty_mutex_);
+    batch = batches_;
+  }
   try {
-    if (unsynced_.empty()) return;
-    sync(directory_->fd());
-    for (; !unsynced_.empty(); unsynced_.pop_back()) unsynced_.back()->sync();
+    sync_through(batch);
   } catch (const SystemFailure& failure) {
     throw CacheError("cannot flush the execution cache '" + path_ + "': " + failure.what());
   }
 }
 
 void DiskTier::close() {
-  std::lock_guard lock(file_mutex_);
-  closed_ = true;
+  stopping_ = true;
+  {
+    std::lock_guard lock(compactor_mutex_);
+    compactor_stops_ = true;
+  }
+  compactor_wakes_.notify_all();
+  if (compactor_.joinable()) compactor_.join();
+  if (!directory_) return;
+  const bool was_writable = writable_.exchange(false);
   try {
-    sync_all();
+    flush();
+    if (was_writable) {
+      const Directory::Turn turn(*directory_);
+      closed_ = true;
+      const auto index = this->index();
+      if (directory_->alone() && !index->superseded()) index->mark_clean();
+    }
   } catch (...) {
-    if (directory_) directory_->unlock();
+    directory_.reset();
     throw;
   }
-  if (directory_) directory_->unlock();
-}
-
-std::size_t DiskTier::entries() const {
-  std::lock_guard lock(index_mutex_);
-  return index_.size();
+  std::unique_lock lock(view_mutex_);
+  index_ = MappedIndex::in_memory(4);
+  segments_.clear();
+  tail_.reset();
+  directory_.reset();
 }
 
 }  // namespace prismem::cache

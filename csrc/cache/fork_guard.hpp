@@ -2,6 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
+
+#include "support/file.hpp"
 
 namespace prismem::cache {
 
@@ -12,5 +15,23 @@ std::uint64_t fork_generation();
 // that outlived a killed parent would otherwise keep the directory locked.
 void close_in_children(int fd);
 void forget_in_children(int fd);
+
+// A descriptor for locks, closed in every forked child.
+class GuardedDescriptor {
+ public:
+  GuardedDescriptor() = default;
+  explicit GuardedDescriptor(Descriptor file) : file_(std::move(file)) {
+    if (file_) close_in_children(file_.get());
+  }
+  GuardedDescriptor(GuardedDescriptor&&) = default;
+  GuardedDescriptor& operator=(GuardedDescriptor&&) = delete;
+  ~GuardedDescriptor() {
+    if (file_) forget_in_children(file_.get());
+  }
+  int get() const { return file_.get(); }
+
+ private:
+  Descriptor file_;
+};
 
 }  // namespace prismem::cache

@@ -65,10 +65,18 @@ def key(*parts: Any) -> str:
 class Record:
     offset: int
     size: int
+    kind: int
     stage: str
     key: str
+    cost: float
+    stored_at: int
     value: bytes
     value_offset: int
+
+
+# Of a record: CRC of the rest and the stage, kind, bytes of the stage, bytes of the value (high 16 bits, low 32), CRC
+# of the value, cost, when it was stored, key.
+HEAD = struct.Struct("<IBBHIIfI32s")
 
 
 def crc32c(data: bytes, previous: int = 0) -> int:
@@ -81,26 +89,26 @@ def crc32c(data: bytes, previous: int = 0) -> int:
 
 
 def read_segment(path: Path) -> list[Record]:
-    """All records of an undamaged segment file, every checksum and reserved byte verified."""
+    """All records of an undamaged segment file, every checksum and filling byte verified."""
     data = path.read_bytes()
     assert data[:32] == data[32:64]
     magic, version, salt, check = struct.unpack("<8sI4x8s4xI", data[:32])
-    assert (magic, version, check) == (b"PMSEGMNT", 1, crc32c(data[:28]))
+    assert (magic, version, check) == (b"PMSEGMNT", 2, crc32c(data[:28]))
     seed = crc32c(salt)
     records = []
     offset = 64
     while offset < len(data):
-        head = struct.unpack_from("<4sIBBBBIQII32s", data, offset)
-        magic, head_crc, kind, zero, stage_size, zero2, meta_size, value_size, body_crc, zero3, name = head
-        assert (magic, kind, zero, zero2, zero3, meta_size) == (b"PMR1", 1, 0, 0, 0, 0)
-        stage_end = offset + 64 + stage_size
-        assert head_crc == crc32c(data[offset + 8 : stage_end], seed)
+        head_crc, kind, stage_size, high, low, value_crc, cost, stored_at, name = HEAD.unpack_from(data, offset)
+        stage_end = offset + HEAD.size + stage_size
+        assert head_crc == crc32c(data[offset + 4 : stage_end], seed)
         value_offset = -(-stage_end // 8) * 8
-        value = data[value_offset : value_offset + value_size]
-        assert body_crc == crc32c(value, seed)
-        end = -(-(value_offset + value_size) // 8) * 8
-        stage = data[offset + 64 : stage_end].decode("ascii")
-        records.append(Record(offset, end - offset, stage, name.hex(), value, value_offset))
+        value_end = value_offset + (high << 32 | low)
+        value = data[value_offset:value_end]
+        assert value_crc == crc32c(value, seed)
+        end = -(-value_end // 8) * 8
+        assert not any(data[stage_end:value_offset]) and not any(data[value_end:end])
+        stage = data[offset + HEAD.size : stage_end].decode("ascii")
+        records.append(Record(offset, end - offset, kind, stage, name.hex(), cost, stored_at, value, value_offset))
         offset = end
     assert offset == len(data)
     return records

@@ -104,6 +104,32 @@ def test_bytes_that_are_no_json_are_refused(data: bytes) -> None:
         cache.get_json("s", key(1))
 
 
+TEXTS = ["", "naïve 日本語 🙂 \0 \n", "\ud800 alone", "x" * 10_000]
+
+
+@pytest.mark.parametrize("value", TEXTS, ids=range(len(TEXTS)))
+def test_texts_come_back_equal(value: str) -> None:
+    cache = ExecutionCache()
+    cache.put_text("s", key(1), value)
+    assert cache.get_text("s", key(1)) == value
+    assert cache.get_text("s", key(2)) is None
+
+
+@pytest.mark.parametrize("value", [b"bytes", None, 3, ["text"]])
+def test_what_is_no_text_is_refused(value: Any) -> None:
+    cache = ExecutionCache()
+    with pytest.raises(ArgumentError, match="value must be str"):
+        cache.put_text("s", key(1), value)
+    assert cache.get("s", key(1)) is None
+
+
+def test_bytes_that_are_no_text_are_refused() -> None:
+    cache = ExecutionCache()
+    cache.put("s", key(1), b"\xff\xfe")
+    with pytest.raises(CacheError, match="not text"):
+        cache.get_text("s", key(1))
+
+
 DTYPES = ["bool", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"]
 SHAPES: list[tuple[int, ...]] = [(), (1,), (7,), (0,), (3, 0, 2), (2, 3), (1, 2, 3, 4), (1,) * 32]
 

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,9 +16,8 @@ from pathlib import Path
 import pytest
 
 from prismem_core.cache import CacheWarning, ExecutionCache
-from prismem_core.errors import CacheError
 
-from .conftest import key
+from .conftest import HEAD, key
 
 Spawn = Callable[..., subprocess.Popen[str]]
 Run = Callable[..., str]
@@ -63,41 +63,124 @@ def test_a_killed_writer_loses_nothing_it_acknowledged_and_leaves_no_lock(tmp_pa
     assert not list(path.glob("*.new"))
 
 
-def test_a_second_writer_is_told_who_holds_the_directory(tmp_path: Path, spawn: Spawn) -> None:
-    child = spawn("cache = ExecutionCache(sys.argv[1]); print('open', flush=True); sys.stdin.readline()", tmp_path)
-    assert child.stdout is not None and child.stdin is not None
-    assert child.stdout.readline() == "open\n"
-    with pytest.raises(CacheError) as caught:
-        ExecutionCache(tmp_path)
-    for words in (str(tmp_path), f"process {child.pid}", "read_only=True"):
-        assert words in str(caught.value)
-    child.stdin.write("\n")
-    child.stdin.flush()
-    assert child.wait(timeout=20) == 0
-    ExecutionCache(tmp_path).close()
+# Puts the numbers of an arithmetic series, waiting for a line of input before the first.
+SHARES = """
+cache = ExecutionCache(sys.argv[1], segment_bytes=1 << 16)
+first, step = int(sys.argv[2]), int(sys.argv[3])
+print("open", flush=True)
+sys.stdin.readline()
+for i in range(first, 600, step):
+    cache.put(f"stage{i % 3}", digest(i), value(i))
+    for j in range(max(0, i - 5), i):  # of the other process, if it is as far
+        assert cache.get(f"stage{j % 3}", digest(j)) in (None, value(j))
+cache.close()
+"""
+
+
+def test_writers_of_two_processes_take_turns(tmp_path: Path, spawn: Spawn) -> None:
+    script = WRITER.split("cache =")[0] + SHARES
+    children = [spawn(script, tmp_path / "cache", first, 2) for first in range(2)]
+    for child in children:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "open\n"
+    for child in children:
+        assert child.stdin is not None
+        child.stdin.write("\n")
+        child.stdin.flush()
+    for child in children:
+        _, errors = child.communicate(timeout=60)
+        assert child.returncode == 0, errors
+    with ExecutionCache(tmp_path / "cache") as cache:
+        assert [cache.get(f"stage{i % 3}", key(i)) for i in range(600)] == [value(i) for i in range(600)]
+        assert cache.damaged == 0
+        report = cache.verify()
+        assert (report.entries, report.clean) == (600, True)
+        assert cache.stats().entries == 600
+
+
+def test_two_caches_of_one_process_share_a_directory(tmp_path: Path) -> None:
+    with ExecutionCache(tmp_path) as one, ExecutionCache(tmp_path) as other:
+        for i in range(50):
+            (one if i % 2 else other).put("s", key(i), value(i))
+            assert (other if i % 2 else one).get("s", key(i)) == value(i)
+        one.put("s", key(0), b"newer")
+        assert other.get("s", key(0)) == b"newer"
+        assert one.remove("s", [key(1)]) == 1
+        assert other.get("s", key(1)) is None
+
+
+def test_what_one_process_computes_the_others_wait_for(tmp_path: Path, spawn: Spawn) -> None:
+    script = """
+cache = ExecutionCache(sys.argv[1])
+print("open", flush=True)
+sys.stdin.readline()
+def compute():
+    os.write(1, b"computed\\n")
+    time.sleep(0.5)
+    return b"value"
+assert cache.get_or_compute("s", digest(1), compute) == b"value"
+counted = cache.counters()["s"]
+assert counted.hits + counted.misses + counted.waits == 1
+print(counted.misses, counted.waits)
+"""
+    children = [spawn(script, tmp_path / "cache") for _ in range(3)]
+    for child in children:
+        assert child.stdout is not None and child.stdin is not None
+        assert child.stdout.readline() == "open\n"
+    for child in children:
+        assert child.stdin is not None
+        child.stdin.write("\n")
+        child.stdin.flush()
+    said = []
+    for child in children:
+        out, errors = child.communicate(timeout=60)
+        assert child.returncode == 0, errors
+        said += out.splitlines()
+    assert sorted(said) == ["0 1", "0 1", "1 0", "computed"]
+
+
+def test_a_lease_ends_with_its_process(tmp_path: Path, spawn: Spawn) -> None:
+    child = spawn(
+        """
+cache = ExecutionCache(sys.argv[1])
+with cache.lease("s", [digest(1), digest(2)]):
+    print("held", flush=True)
+    time.sleep(60)
+""",
+        tmp_path,
+    )
+    assert child.stdout is not None
+    assert child.stdout.readline() == "held\n"
+    with ExecutionCache(tmp_path) as cache:
+        threading.Timer(0.3, child.kill).start()
+        with cache.lease("s", [key(2), key(3)]) as lease:
+            assert (lease.held, lease.waited) == ([0, 1], True)
+            assert child.wait(timeout=20) == -signal.SIGKILL
 
 
 def test_a_forked_child_does_not_keep_the_lock_of_a_killed_parent(tmp_path: Path, spawn: Spawn) -> None:
     child = spawn(
         """
 cache = ExecutionCache(sys.argv[1])
-cache.put("s", digest(1), b"1")
-if os.fork() == 0:
-    print(os.getpid(), flush=True)
-time.sleep(60)
+with cache.lease("s", [digest(2)]):
+    cache.put("s", digest(1), b"1")
+    if os.fork() == 0:
+        print(os.getpid(), flush=True)
+    time.sleep(60)
 """,
         tmp_path,
     )
     assert child.stdout is not None
     grandchild = int(child.stdout.readline())
     try:
-        with pytest.raises(CacheError, match="in use for writing"):
-            ExecutionCache(tmp_path)
         child.kill()
         child.wait()
         os.kill(grandchild, 0)  # still alive
         with ExecutionCache(tmp_path) as cache:
             assert cache.get("s", key(1)) == b"1"
+            cache.put("s", key(1), b"2")
+            with cache.lease("s", [key(2)]) as lease:
+                assert lease.held == [0]
     finally:
         os.kill(grandchild, signal.SIGKILL)
 
@@ -206,9 +289,9 @@ def read_segment_sizes(path: Path) -> list[int]:
     data = path.read_bytes()
     sizes, offset = [], 64
     while offset < len(data):
-        assert data[offset : offset + 4] == b"PMR1"
-        value_size = int.from_bytes(data[offset + 16 : offset + 24], "little")
-        sizes.append(-(-(64 + data[offset + 10]) // 8) * 8 + -(-value_size // 8) * 8)
+        _, kind, stage_size, high, low, *_ = HEAD.unpack_from(data, offset)
+        assert kind == 1
+        sizes.append(-(-(HEAD.size + stage_size) // 8) * 8 + -(-(high << 32 | low) // 8) * 8)
         offset += sizes[-1]
     assert offset == len(data)
     return sizes

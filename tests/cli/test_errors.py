@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from prismem_core.cache import ExecutionCache
+from prismem_core._native import crc32c
 from prismem_core.program import library
 
 SCRIPT = "import sys; from prismem_core.cli.main import main; sys.argv = ['prismem', *sys.argv[1:]]; main()"
@@ -87,10 +87,13 @@ def test_a_start_that_is_no_program_leaves_nothing_behind(tmp_path: Path) -> Non
         assert not (tmp_path / "run").exists()
 
 
-def test_a_cache_in_use_leaves_nothing_behind(tmp_path: Path) -> None:
-    with ExecutionCache(tmp_path / "cache"):
-        refused(evolve("sample", tmp_path / "run", "--cache", str(tmp_path / "cache")), "in use")
+def test_a_cache_of_another_format_leaves_nothing_behind(tmp_path: Path) -> None:
+    line = b"prismem-core execution cache, format 1\n"
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "prismem-cache").write_bytes(line + b"crc32c %08x\n" % crc32c(line))
+    refused(evolve("sample", tmp_path / "run", "--cache", str(tmp_path / "cache")), "of format 1", "another directory")
     assert not (tmp_path / "run").exists()
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == ["prismem-cache"]
 
 
 def test_evaluate_refuses_before_it_works(tmp_path: Path) -> None:
@@ -143,6 +146,7 @@ def test_no_command_shows_the_help_and_says_so() -> None:
         (["--set", "T2"], "KEY=VALUE"),
         (["--set", "delta=7"], "delta"),
         (["--set", "reuse=some"], "reuse"),
+        (["--set", "cache_bytes=12"], "cache_bytes"),
         (["--start", "nothing"], "no program at nothing"),
         (["--strategy", "greedy"], "strategy"),
         (["--split", "nowhere.json"], "nowhere.json"),

@@ -90,7 +90,7 @@ def test_cross_encoder_orders_and_remembers() -> None:
         def get_json(self, stage: str, key: str) -> Any:
             return self.held.get((stage, key))
 
-        def put_json(self, stage: str, key: str, value: Any) -> None:
+        def put_json(self, stage: str, key: str, value: Any, *, cost: float = 0.0) -> None:
             self.held[stage, key] = value
 
     store = Store()

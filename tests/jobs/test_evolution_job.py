@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from prismem_core.cache import ExecutionCache
 from prismem_core.errors import DataError, ProgramError, RunError
 from prismem_core.evolution.laboratory import SilentObserver
 from prismem_core.jobs.evolution_job import EvolutionJob, resume_run, start_run
@@ -49,6 +50,24 @@ def test_the_job_improves_the_program_and_pays_no_call_twice(finished: Path) -> 
     assert len(keys) == len(set(keys)) > 0
     total = report.data["calls"]["total"]
     assert 0 < total["made"]["calls"] < total["without_reuse"]["calls"]
+
+
+def test_the_cache_knows_what_the_run_and_each_program_used(finished: Path) -> None:
+    added = {event["program"]: event["digest"] for event in history(finished) if event["event"] == "program_added"}
+    with ExecutionCache(finished / "cache", read_only=True) as cache:
+        assert list(cache.runs()) == [finished.name]
+        everything = {(entry.stage, entry.key) for entry in cache.entries()}
+        assert {(entry.stage, entry.key) for entry in cache.entries(run=finished.name)} == everything
+        assert set(calls(finished)) <= {key for _, key in everything}
+        by_program = {
+            program: {(entry.stage, entry.key) for entry in cache.entries(program=digest)}
+            for program, digest in added.items()
+        }
+        costs = {entry.stage: entry.cost for entry in cache.entries()}
+    assert len(by_program) > 1
+    assert all({stage for stage, _ in used} >= {"interface", "extract", "answer"} for used in by_program.values())
+    assert by_program["n00"] & by_program["n01"], "what they share was put once and is noted for both"
+    assert all(costs[stage] > 0 for stage in ("extract", "answer", "retrieve", "index"))
 
 
 def test_the_report_names_every_program_and_no_place_of_the_machine(finished: Path, tmp_path: Path) -> None:

@@ -113,13 +113,48 @@ def test_a_reply_cut_by_the_limit_is_not_stored_but_is_counted() -> None:
     assert ledger.totals()["chat", "ask"].calls == 2
 
 
+def test_threads_that_wait_for_a_reply_that_is_cut_get_it() -> None:
+    chat, ledger = Echo(slow=0.1, finish="length"), Ledger()
+    cached = CachedChat(chat, ExecutionCache(), ledger)
+    gate = threading.Barrier(6)
+
+    def ask(_: int) -> ChatReply:
+        gate.wait()
+        return cached.complete([request("a")])[0]
+
+    with ThreadPoolExecutor(6) as pool:
+        assert list(pool.map(ask, range(6))) == [ChatReply("A", 1, 1, "length")] * 6
+    assert chat.seen == ["a"]
+    assert ledger.totals()["chat", "ask"].calls == 1
+    cached.complete([request("a")])
+    assert chat.seen == ["a", "a"], "it is kept for nobody else"
+    assert not cached._unstored._replies and not cached._unstored._asking
+
+
+def test_requests_of_several_purposes_keep_their_order() -> None:
+    chat, cache = Echo(), ExecutionCache()
+    chat.batch = 4
+    requests = [ChatRequest(purpose, "", f"{purpose}{i}") for i in range(3) for purpose in ("plan", "ask")]
+    replies = CachedChat(chat, cache, Ledger(), workers=2).complete([*requests, requests[0]])
+    assert [r.text for r in replies] == [r.prompt.upper() for r in [*requests, requests[0]]]
+    assert sorted(chat.seen) == sorted(r.prompt for r in requests)
+    assert {stage: counted.stores for stage, counted in cache.counters().items()} == {"ask": 3, "plan": 3}
+
+
+def test_a_call_costs_its_tokens() -> None:
+    cache = ExecutionCache()
+    CachedChat(Echo(), cache, Ledger()).complete([request("12345")])
+    CachedEmbedder(Letters(), cache, Ledger()).embed(["abcde", "ab"])
+    assert sorted((e.stage, e.cost) for e in cache.entries()) == [("ask", 6.0), ("embed", 1.0), ("embed", 2.0)]
+
+
 def test_a_stored_reply_that_is_evicted_at_once_is_still_the_reply(monkeypatch: pytest.MonkeyPatch) -> None:
     chat = Echo()
     cached = CachedChat(chat, ExecutionCache(), Ledger())
-    found = {"text": "stored", "input_tokens": 1, "output_tokens": 1}
+    found = b'{"input_tokens":1,"output_tokens":1,"text":"stored"}'
     # Missed, then stored by another thread, then evicted.
     answers = iter([None, found, None, None])
-    monkeypatch.setattr(cached._cache, "get_json", lambda stage, key: next(answers))
+    monkeypatch.setattr(cached._cache, "get_many", lambda stage, keys: [next(answers) for _ in keys])
     assert [r.text for r in cached.complete([request("a")])] == ["stored"]
     assert chat.seen == []
 

@@ -12,7 +12,7 @@ from typing import Annotated, NoReturn, TextIO
 import typer
 
 from prismem_core import __version__
-from prismem_core.cli import bench, doctor, evaluate, evolve, report, validate
+from prismem_core.cli import bench, cache, doctor, evaluate, evolve, report, validate
 from prismem_core.errors import PrismemError
 
 app = typer.Typer(
@@ -51,6 +51,7 @@ app.command("validate")(validate.validate_command)
 app.command("report")(report.report_command)
 app.command("doctor")(doctor.doctor_command)
 app.command("bench")(bench.bench_command)
+app.add_typer(cache.app, name="cache")
 
 
 _INTERRUPTED_CODE = 130

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import prismem_core
+from prismem_core.cache import MAX_NAME
 from prismem_core.errors import CacheError, DataError, ProgramError, RunError
 from prismem_core.evaluation.evaluate import Evaluation
 from prismem_core.evaluation.score_table import summarise
@@ -142,13 +143,16 @@ def _prepare(job: EvolutionJob) -> tuple[Dataset, Split]:
 def _go_on(run: Run, job: EvolutionJob, dataset: Dataset, split: Split, observer: Observer, watch: Watch) -> None:
     directory = run.directory
     cache = Path(job.cache) if job.cache is not None else directory / CACHE
-    with Workbench(
-        dataset,
-        job.job,
-        cache_directory=cache,
-        ledger_path=directory / LEDGER,
-        progress=observer.on_stage_progress,
-    ) as bench:
+    with (
+        Workbench(
+            dataset,
+            job.job,
+            cache_directory=cache,
+            ledger_path=directory / LEDGER,
+            progress=observer.on_stage_progress,
+        ) as bench,
+        bench.cache.tagged(run=run_name(directory)),
+    ):
         watch(bench)
         laboratory = TaskLaboratory(
             bench.evaluator,
@@ -162,6 +166,11 @@ def _go_on(run: Run, job: EvolutionJob, dataset: Dataset, split: Split, observer
         if not run.finished:
             evolve(laboratory, CatalogDesigner(), job.start, job.evolution, run, observer)
         _measure_on_test(run, bench, split, observer)
+
+
+def run_name(directory: Path) -> str:
+    """What a run is called where its cache notes what it used: the last part of its directory."""
+    return directory.absolute().name[:MAX_NAME] or "run"
 
 
 def _measure_on_test(run: Run, bench: Workbench, split: Split, observer: Observer) -> None:

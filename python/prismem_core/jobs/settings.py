@@ -38,6 +38,12 @@ class JobSettings(BaseModel):
     max_tokens: int = Field(8192, ge=16, description="output tokens of a task-model call")
     memory_mib: int = Field(2048, ge=128, description="address space of a program's worker")
     cache_mib: int = Field(256, ge=1, description="memory tier of the execution cache")
+    cache_bytes: int = Field(
+        16 << 30,
+        ge=1 << 20,
+        le=1 << 50,
+        description="bytes of the execution cache on disk; beyond, entries go",
+    )
 
     def pipeline(self) -> PipelineSettings:
         """The pipeline's part."""

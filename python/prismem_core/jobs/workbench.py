@@ -37,7 +37,9 @@ class Workbench:
     ) -> None:
         self.dataset = dataset
         self.settings = settings
-        self.cache = ExecutionCache(cache_directory, memory_bytes=settings.cache_mib << 20)
+        self.cache = ExecutionCache(
+            cache_directory, memory_bytes=settings.cache_mib << 20, disk_bytes=settings.cache_bytes
+        )
         try:
             self.ledger = Ledger(ledger_path)
             self.roles: Roles = make_roles(settings, self.cache)

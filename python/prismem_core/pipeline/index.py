@@ -12,6 +12,7 @@ from prismem_core.cache import ExecutionCache
 from prismem_core.digests import digest
 from prismem_core.errors import CandidateError
 from prismem_core.pipeline.backend import EngineBackend
+from prismem_core.pipeline.costs import Stopwatch
 from prismem_core.pipeline.flights import Held
 from prismem_core.pipeline.segment import Group
 from prismem_core.program.sandbox import Limits, MemoryWorker, Sandbox
@@ -84,13 +85,14 @@ class BuiltMemory:
             if self._broken is not None:
                 raise self._broken
             if self._worker is None:
+                watch = Stopwatch()
                 try:
                     with self.flight():
                         self._worker = self._build()
                 except CandidateError as error:
                     self._broken = error
                     raise
-                self._cache.put_json("index", self.key, self._backend.usage.to_dict())
+                self._cache.put_json("index", self.key, self._backend.usage.to_dict(), cost=watch.tokens())
             return self._worker
 
     def _build(self) -> MemoryWorker:

@@ -15,6 +15,7 @@ from prismem_core.digests import digest
 from prismem_core.errors import CandidateError
 from prismem_core.pipeline.answer import answer
 from prismem_core.pipeline.backend import EngineBackend, HoldingBackend
+from prismem_core.pipeline.costs import Stopwatch
 from prismem_core.pipeline.extract import Extraction, extract
 from prismem_core.pipeline.flights import Held, Holdings
 from prismem_core.pipeline.index import BuiltMemory, IndexRecipe, index_recipe
@@ -117,12 +118,17 @@ class Pipeline:
         found = self._cache.get_json("interface", key)
         if found is not None:
             return ProgramInterface.from_dict(found)
+        watch = Stopwatch()
         interface = self._sandbox.describe(program.source)
-        self._cache.put_json("interface", key, interface.to_dict())
+        self._cache.put_json("interface", key, interface.to_dict(), cost=watch.tokens())
         return interface
 
     def extract(self, program: Program, histories: Mapping[str, History]) -> dict[str, ExtractedHistory]:
         """Stages 1 and 2 for every history, as one batch."""
+        with self._cache.tagged(program=program.digest):
+            return self._extract(program, histories)
+
+    def _extract(self, program: Program, histories: Mapping[str, History]) -> dict[str, ExtractedHistory]:
         interface = self.interface(program)
         keys = stage_keys(program, self.settings.reuse)
         groups = {history_id: self._cut(history, interface.segmentation) for history_id, history in histories.items()}
@@ -159,11 +165,22 @@ class Pipeline:
         left out.
 
         A failure of the program is kept in the trace of each question it touches; RoleError and SandboxError propagate.
+        What the cache stores or gives meanwhile is noted as used by the program, where a run is noted at all.
         """
+        with self._cache.tagged(program=program.digest):
+            return self._run(program, histories, questions, answers)
+
+    def _run(
+        self,
+        program: Program,
+        histories: Mapping[str, History],
+        questions: Sequence[tuple[str, str]],
+        answers: bool,
+    ) -> PipelineResult:
         interface = self.interface(program)
         keys = stage_keys(program, self.settings.reuse)
         used = {history_id: histories[history_id] for history_id, _ in questions}
-        extracted = self.extract(program, used)
+        extracted = self._extract(program, used)
         usage = StageUsage()
         for history in extracted.values():
             for extraction in history.extractions.values():

@@ -9,6 +9,7 @@ from typing import Any
 from prismem_core.cache import ExecutionCache
 from prismem_core.digests import digest
 from prismem_core.pipeline.backend import EngineBackend
+from prismem_core.pipeline.costs import Stopwatch
 from prismem_core.pipeline.index import BuiltMemory
 
 
@@ -32,10 +33,11 @@ def retrieve(
     found = cache.get_json("retrieve", key)
     if found is not None:
         return Retrieval(found["text"], found["usage"])
+    watch = Stopwatch()
     backend = make_backend()
     worker = memory.worker()
     with memory.flight():
         text, _ = worker.retrieve(dict(query), backend)
     usage = backend.usage.to_dict()
-    cache.put_json("retrieve", key, {"text": text, "usage": usage})
+    cache.put_json("retrieve", key, {"text": text, "usage": usage}, cost=watch.tokens())
     return Retrieval(text, usage)

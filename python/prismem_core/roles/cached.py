@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from prismem_core.cache import ExecutionCache
+from prismem_core.cache import ExecutionCache, decode_json, encode_json
 from prismem_core.digests import digest
 from prismem_core.errors import RoleError
 from prismem_core.roles.ledger import Ledger
@@ -20,44 +22,47 @@ EMBEDDING_CHUNK = 32
 EMBEDDING_STAGE = "embed"
 
 
-class _Flights:
-    """One computation a key at a time: the first to claim a key computes it, the others wait for its value."""
+class _Unstored:
+    """Replies that must not be stored, kept for the threads that waited for them and no longer."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._pending: dict[str, Future[Any]] = {}
+        self._asking: Counter[str] = Counter()
+        self._replies: dict[str, ChatReply] = {}
 
-    def claim(self, keys: Sequence[str]) -> tuple[list[str], dict[str, Future[Any]]]:
-        """The keys that are now the caller's to settle, and futures for those another thread is computing."""
-        mine: list[str] = []
-        others: dict[str, Future[Any]] = {}
+    @contextmanager
+    def asking(self, keys: Sequence[str]) -> Iterator[None]:
+        """Keeps what is left for these keys, by whichever thread, until every thread that asks has gone."""
         with self._lock:
-            for key in keys:
-                if key in self._pending:
-                    others[key] = self._pending[key]
-                else:
-                    self._pending[key] = Future()
-                    mine.append(key)
-        return mine, others
+            self._asking.update(keys)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._asking.subtract(keys)
+                for key in keys:
+                    if self._asking[key] <= 0:
+                        del self._asking[key]
+                        self._replies.pop(key, None)
 
-    def settle(self, key: str, value: Any = None, error: BaseException | None = None) -> None:
-        """Give every waiter the value or the error."""
+    def leave(self, key: str, reply: ChatReply) -> None:
+        """Leaves a reply to those who ask for it now."""
         with self._lock:
-            future = self._pending.pop(key, None)
-        if future is None:
-            return
-        if error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(value)
+            self._replies[key] = reply
+
+    def find(self, key: str) -> ChatReply | None:
+        """A reply that was left."""
+        with self._lock:
+            return self._replies.get(key)
 
 
 class CachedChat:
     """A Chat that stores every complete reply under the digest of its request and the model's identity.
 
-    Misses go to the model in sub-batches of its `batch` attribute (default: all at once) on up to `workers` threads;
-    each reply is stored and entered in the ledger as soon as its sub-batch returns. A reply cut by the output limit is
-    not stored.
+    Misses go to the model in sub-batches of its `batch` attribute (default: all of a purpose) on up to `workers`
+    threads. Each sub-batch is leased, looked for once more, sent, stored with its tokens as cost and entered in the
+    ledger, so that of all threads and processes on one cache one pays for a call. A reply cut by the output limit is
+    not stored; threads that waited for it get it all the same, another process makes the call itself.
     """
 
     def __init__(self, chat: Chat, cache: ExecutionCache, ledger: Ledger, *, workers: int = 1) -> None:
@@ -66,76 +71,86 @@ class CachedChat:
         self._cache = cache
         self._ledger = ledger
         self._workers = max(1, workers)
-        self._flights = _Flights()
+        self._unstored = _Unstored()
 
     def complete(self, requests: Sequence[ChatRequest], salt: str = "") -> list[ChatReply]:
         """Replies in the order of `requests`; equal requests are sent once. `salt` keeps runs of equal requests
         apart.
         """
         keys = [digest("reply", self.identity, salt, request.digest) for request in requests]
-        by_key = dict(zip(keys, requests, strict=True))
+        by_purpose: dict[str, dict[str, ChatRequest]] = {}
+        for key, request in zip(keys, requests, strict=True):
+            by_purpose.setdefault(request.purpose, {})[key] = request
         replies: dict[str, ChatReply] = {}
-        missing = []
-        for key, request in by_key.items():
-            found = self._cache.get_json(request.purpose, key)
-            if found is None:
-                missing.append(key)
-            else:
-                replies[key] = ChatReply(found["text"], found["input_tokens"], found["output_tokens"])
-        if missing:
-            replies.update(self._send(missing, by_key))
+        chunks: list[_Chunk] = []
+        for purpose, own in by_purpose.items():
+            found = self._look(purpose, list(own))
+            replies.update(found)
+            missing = [key for key in own if key not in found]
+            size = getattr(self._chat, "batch", None) or max(1, len(missing))
+            chunks += [
+                _Chunk(purpose, {key: own[key] for key in missing[i : i + size]}) for i in range(0, len(missing), size)
+            ]
+        for got in _in_order(self._workers, self._answer, chunks):
+            replies.update(got)
         return [replies[key] for key in keys]
 
-    def _send(self, missing: list[str], by_key: dict[str, ChatRequest]) -> dict[str, ChatReply]:
-        mine, others = self._flights.claim(missing)
-        size = getattr(self._chat, "batch", None) or max(1, len(mine))
-        chunks = [mine[i : i + size] for i in range(0, len(mine), size)]
-        replies: dict[str, ChatReply] = {}
-        settled: set[str] = set()
-        try:
-            for chunk, chunk_replies in _in_order(self._workers, lambda c: self._call(c, by_key), chunks):
-                for key, reply in zip(chunk, chunk_replies, strict=True):
-                    replies[key] = reply
-                    self._flights.settle(key, reply)
-                    settled.add(key)
-        except BaseException as error:
-            for key in mine:
-                if key not in settled:
-                    self._flights.settle(key, error=error)
-            raise
-        for key, future in others.items():
-            replies[key] = future.result()
+    def _look(self, purpose: str, keys: list[str]) -> dict[str, ChatReply]:
+        """The stored replies among `keys`."""
+        found = {}
+        for key, data in zip(keys, self._cache.get_many(purpose, keys), strict=True):
+            if data is not None:
+                reply = decode_json(data)
+                found[key] = ChatReply(reply["text"], reply["input_tokens"], reply["output_tokens"])
+        return found
+
+    def _answer(self, chunk: _Chunk) -> dict[str, ChatReply]:
+        keys = list(chunk.requests)
+        with self._unstored.asking(keys), self._cache.lease(chunk.purpose, keys):
+            # Another thread or process may have the replies by now. What is read here may be evicted at any time.
+            replies = self._look(chunk.purpose, keys)
+            for key in keys:
+                cut = None if key in replies else self._unstored.find(key)
+                if cut is not None:
+                    replies[key] = cut
+            fresh = {key: request for key, request in chunk.requests.items() if key not in replies}
+            if fresh:
+                sent = self._chat.complete(list(fresh.values()))
+                replies.update(zip(fresh, sent, strict=True))
+                self._keep(chunk.purpose, {key: replies[key] for key in fresh})
         return replies
 
-    def _call(self, chunk: list[str], by_key: dict[str, ChatRequest]) -> list[ChatReply]:
-        # Another thread may have stored some since they were missed; what is read here may be evicted at any time.
-        stored = {key: self._cache.get_json(by_key[key].purpose, key) for key in chunk}
-        fresh = [key for key in chunk if stored[key] is None]
-        replies = dict(zip(fresh, self._chat.complete([by_key[key] for key in fresh]), strict=True)) if fresh else {}
-        result = []
-        for key in chunk:
-            request, found = by_key[key], stored[key]
-            if found is not None:
-                result.append(ChatReply(found["text"], found["input_tokens"], found["output_tokens"]))
-                continue
-            reply = replies[key]
-            if reply.finish_reason == "stop":
-                record = {"text": reply.text, "input_tokens": reply.input_tokens, "output_tokens": reply.output_tokens}
-                self._cache.put_json(request.purpose, key, record)
-            self._ledger.record("chat", request.purpose, key, reply.input_tokens, reply.output_tokens)
-            result.append(reply)
-        return result
+    def _keep(self, purpose: str, replies: dict[str, ChatReply]) -> None:
+        whole = {key: reply for key, reply in replies.items() if reply.finish_reason == "stop"}
+        records = [
+            {"text": reply.text, "input_tokens": reply.input_tokens, "output_tokens": reply.output_tokens}
+            for reply in whole.values()
+        ]
+        tokens = [reply.input_tokens + reply.output_tokens for reply in whole.values()]
+        self._cache.put_many(purpose, list(whole), [encode_json(record) for record in records], cost=tokens)
+        for key, reply in replies.items():
+            if key not in whole:
+                self._unstored.leave(key, reply)
+            self._ledger.record("chat", purpose, key, reply.input_tokens, reply.output_tokens)
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    """Requests of one purpose by key that go to the model together."""
+
+    purpose: str
+    requests: Mapping[str, ChatRequest]
 
 
 def _in_order(
-    workers: int, function: Callable[[list[str]], list[ChatReply]], chunks: list[list[str]]
-) -> list[tuple[list[str], list[ChatReply]]]:
-    if workers == 1 or len(chunks) == 1:
-        return [(chunk, function(chunk)) for chunk in chunks]
+    workers: int, function: Callable[[_Chunk], dict[str, ChatReply]], chunks: list[_Chunk]
+) -> list[dict[str, ChatReply]]:
+    if workers == 1 or len(chunks) <= 1:
+        return [function(chunk) for chunk in chunks]
     with ThreadPoolExecutor(min(workers, len(chunks))) as pool:
         futures = [pool.submit(function, chunk) for chunk in chunks]
         try:
-            return [(chunk, future.result()) for chunk, future in zip(chunks, futures, strict=True)]
+            return [future.result() for future in futures]
         except BaseException:
             for future in futures:
                 future.cancel()
@@ -143,7 +158,11 @@ def _in_order(
 
 
 class CachedEmbedder:
-    """An Embedder that stores the row of every text under its digest and the embedder's identity."""
+    """An Embedder that stores the row of every text under its digest and the embedder's identity.
+
+    Misses are embedded in chunks, each leased, looked for once more and stored with the texts' tokens as cost, so that
+    of all threads and processes on one cache one pays for a text.
+    """
 
     def __init__(self, embedder: Embedder, cache: ExecutionCache, ledger: Ledger) -> None:
         self.identity = embedder.identity
@@ -151,46 +170,32 @@ class CachedEmbedder:
         self._embedder = embedder
         self._cache = cache
         self._ledger = ledger
-        self._flights = _Flights()
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Rows (n, d) float32 in the order of `texts`; (0, d) for no text. Raises RoleError for a malformed result."""
         keys = [digest("embedding", self.identity, text) for text in texts]
         unique = dict(zip(keys, texts, strict=True))
-        rows: dict[str, NDArray[np.float32]] = {}
-        for key, row in zip(unique, self._cache.get_arrays(EMBEDDING_STAGE, list(unique)), strict=True):
-            if row is not None:
-                rows[key] = row
-        missing = [key for key in unique if key not in rows]
-        if missing:
-            rows.update(self._compute(missing, unique))
-        if not keys:
-            return np.zeros((0, self.dimension), np.float32)
-        return np.stack([rows[key] for key in keys]).astype(np.float32, copy=False)
+        order = list(unique)
+        rows, found = self._cache.get_rows(EMBEDDING_STAGE, order, self.dimension)
+        missing = np.flatnonzero(~found)
+        for start in range(0, len(missing), EMBEDDING_CHUNK):
+            chunk = missing[start : start + EMBEDDING_CHUNK]
+            rows[chunk] = self._compute([order[i] for i in chunk], unique)
+        if len(order) == len(keys):
+            return rows
+        positions = {key: i for i, key in enumerate(order)}
+        return rows[[positions[key] for key in keys]]
 
-    def _compute(self, missing: list[str], unique: dict[str, str]) -> dict[str, NDArray[np.float32]]:
-        mine, others = self._flights.claim(missing)
-        rows: dict[str, NDArray[np.float32]] = {}
-        try:
-            for start in range(0, len(mine), EMBEDDING_CHUNK):
-                chunk = mine[start : start + EMBEDDING_CHUNK]
-                for key, row in zip(chunk, self._cache.get_arrays(EMBEDDING_STAGE, chunk), strict=True):
-                    if row is not None:
-                        rows[key] = row
-                fresh = [key for key in chunk if key not in rows]
-                if fresh:
-                    rows.update(self._call(fresh, unique))
-                for key in chunk:
-                    self._flights.settle(key, rows[key])
-        except BaseException as error:
-            for key in mine:
-                self._flights.settle(key, error=error)
-            raise
-        for key, future in others.items():
-            rows[key] = future.result()
+    def _compute(self, keys: list[str], unique: Mapping[str, str]) -> NDArray[np.float32]:
+        """Rows of a chunk, in its order."""
+        with self._cache.lease(EMBEDDING_STAGE, keys):
+            rows, found = self._cache.get_rows(EMBEDDING_STAGE, keys, self.dimension)
+            fresh = np.flatnonzero(~found)
+            if len(fresh):
+                rows[fresh] = self._call([keys[i] for i in fresh], unique)
         return rows
 
-    def _call(self, keys: list[str], unique: dict[str, str]) -> dict[str, NDArray[np.float32]]:
+    def _call(self, keys: list[str], unique: Mapping[str, str]) -> NDArray[np.float32]:
         result = np.asarray(self._embedder.embed([unique[key] for key in keys]), np.float32)
         expected = (len(keys), self.dimension)
         if result.shape != expected or not np.isfinite(result).all():
@@ -198,9 +203,8 @@ class CachedEmbedder:
                 f"embedder {self.identity!r} returned shape {result.shape} or non-finite values; "
                 f"expected finite rows of shape {expected}"
             )
-        rows = {}
-        for key, row in zip(keys, result, strict=True):
-            self._cache.put_array(EMBEDDING_STAGE, key, row)
-            self._ledger.record("embedder", EMBEDDING_STAGE, key, -(-len(unique[key]) // 4), 0)
-            rows[key] = row
-        return rows
+        tokens = [-(-len(unique[key]) // 4) for key in keys]
+        self._cache.put_rows(EMBEDDING_STAGE, keys, result, cost=tokens)
+        for key, count in zip(keys, tokens, strict=True):
+            self._ledger.record("embedder", EMBEDDING_STAGE, key, count, 0)
+        return result

@@ -19,16 +19,16 @@ class PairStore(Protocol):
 
     def get_json(self, stage: str, key: str) -> Any: ...
 
-    def put_json(self, stage: str, key: str, value: Any) -> None: ...
+    def put_json(self, stage: str, key: str, value: Any, *, cost: float = 0.0) -> None: ...
 
 
 class CrossEncoder:
     """ms-marco-MiniLM-L-12-v2, int8: a logit a pair, higher is better.
 
     Each pair is run alone (dynamic quantisation makes a score depend on its batch) and remembered, in the process and
-    in `store` under the stage `rerank`. A pair of more than 512 tokens loses the end of its longer text. Safe to call
-    from several threads. Raises RoleError where the extra `offline` is not installed or its files are not the pinned
-    ones.
+    in `store` under the stage `rerank`, at the cost of its tokens. A pair of more than 512 tokens loses the end of its
+    longer text. Safe to call from several threads. Raises RoleError where the extra `offline` is not installed or its
+    files are not the pinned ones.
     """
 
     def __init__(self, store: PairStore | None = None) -> None:
@@ -57,7 +57,7 @@ class CrossEncoder:
             self._memo[key] = value
             self.pairs_run += stored is None
         if stored is None and self._store is not None:
-            self._store.put_json("rerank", key, value)
+            self._store.put_json("rerank", key, value, cost=-(-(len(question) + len(text)) // 4))
         return value
 
     def _run(self, question: str, text: str) -> float:

@@ -1,0 +1,316 @@
+// Batches: appended with one write where possible, then published in the index, then in the state.
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "cache/disk_tier.hpp"
+#include "cache/worth.hpp"
+#include "support/crc32c.hpp"
+#include "support/error.hpp"
+
+namespace prismem::cache {
+namespace {
+
+constexpr std::size_t kBufferBytes = 1 << 20;
+constexpr int kRoomAttempts = 3;
+
+std::uint64_t record_bytes_of(std::size_t stage_bytes, std::size_t value_bytes) {
+  return aligned(kFixedHeadBytes + stage_bytes) + aligned(value_bytes);
+}
+
+}  // namespace
+
+bool DiskTier::write(const std::vector<Entry>& entries) {
+  if (!writable()) return false;
+  std::uint64_t bytes = 0;
+  for (const Entry& entry : entries) bytes += record_bytes_of(entry.stage->name.size(), entry.value.size());
+  try {
+    std::uint64_t batch = 0;
+    bool crowded = false;
+    for (int attempt = 0; batch == 0; ++attempt) {
+      {
+        const Directory::Turn turn(*directory_);
+        settle();
+        const Room room = this->room();
+        if (bytes > room.low || attempt == kRoomAttempts) {
+          forget_all(entries);
+          return false;  // larger than the disk's share, or others fill it as fast as it is cleaned
+        }
+        if (state_.log_bytes + bytes <= room.budget) {
+          for (const Entry& entry : entries) {
+            const std::uint64_t hash = entry_hash(entry.key, entry.stage->seed);
+            if (!holds_same(entry, hash)) append(entry, hash, kValueRecord);
+          }
+          write_out();
+          crowded = wants_cleaning(room);
+          std::lock_guard lock(dirty_mutex_);
+          batch = ++batches_;
+        }
+      }
+      if (batch == 0) run_cycle(false);
+    }
+    if (crowded) wake_compactor();
+    if (durable_) sync_through(batch);
+    return true;
+  } catch (const SystemFailure& failure) {
+    stop_writing(failure);
+  }
+  const Directory::Turn turn(*directory_);
+  buffer_.clear();
+  pending_.clear();
+  forget_all(entries);
+  return false;
+}
+
+// So that no older value comes back where the disk has not taken the new one.
+void DiskTier::forget_all(const std::vector<Entry>& entries) {
+  for (const Entry& entry : entries) forget(entry.stage->name, entry.key, entry_hash(entry.key, entry.stage->seed), nullptr);
+}
+
+// Whether the entry is there with this value, which then counts as used.
+bool DiskTier::holds_same(const Entry& entry, std::uint64_t hash) {
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    Hit hit;
+    {
+      std::shared_lock lock(view_mutex_);
+      const Look look = locate(entry.stage->name, entry.key, hash, hit);
+      if (look == Look::found) {
+        if (hit.record.value != entry.value || !hit.segment->sound(hit.record)) return false;
+        touch(hit, unix_seconds());
+        return true;
+      }
+      if (look != Look::unopened) return false;
+    }
+    if (!open_segment(hit.location.segment)) return false;
+  }
+  return false;
+}
+
+void DiskTier::append(const Entry& entry, std::uint64_t hash, std::uint8_t kind) {
+  const std::string_view stage = entry.stage->name;
+  const std::uint64_t record_bytes = record_bytes_of(stage.size(), entry.value.size());
+  const std::uint64_t end = state_.tail_bytes + buffer_.size();
+  if (!tail_ || (end > Segment::kHeaderBytes && end + record_bytes > segment_bytes_)) {
+    write_out();
+    roll();
+  }
+  const std::uint32_t seed = tail_->seed();
+  const std::uint32_t stored_at = entry.stored_at != 0 ? entry.stored_at : unix_seconds();
+  char head[kMaxHeadBytes];
+  const std::uint32_t value_crc = crc32c(entry.value.data(), entry.value.size(), seed);
+  const std::size_t head_bytes =
+      write_head(head, kind, stage, entry.key, entry.value.size(), value_crc, entry.cost, stored_at, seed);
+  if (kind == kValueRecord) {
+    pending_.push_back({stage, entry.key, hash, state_.tail_bytes + buffer_.size(), record_bytes, entry.cost});
+  }
+  if (record_bytes <= kBufferBytes) {
+    buffer_.append(head, head_bytes);
+    buffer_.append(entry.value);
+    buffer_.resize(buffer_.size() + aligned(entry.value.size()) - entry.value.size());
+    if (buffer_.size() >= kBufferBytes) write_out();
+    return;
+  }
+  // A large value goes from where it lies.
+  const Pending large = pending_.back();
+  pending_.pop_back();
+  write_out();
+  static char zeros[kRecordAlignment] = {};
+  struct iovec pieces[3] = {{head, head_bytes},
+                            {const_cast<char*>(entry.value.data()), entry.value.size()},
+                            {zeros, static_cast<std::size_t>(aligned(entry.value.size()) - entry.value.size())}};
+  tail_->append(pieces, 3, state_.tail_bytes);
+  mark_dirty();
+  state_.tail_bytes += record_bytes;
+  state_.log_bytes += record_bytes;
+  publish(large);
+  save_state();
+}
+
+void DiskTier::write_out() {
+  if (buffer_.empty()) return;
+  struct iovec piece{buffer_.data(), buffer_.size()};
+  tail_->append(&piece, 1, state_.tail_bytes);
+  mark_dirty();
+  state_.tail_bytes += buffer_.size();
+  state_.log_bytes += buffer_.size();
+  buffer_.clear();
+  for (const Pending& pending : pending_) publish(pending);
+  pending_.clear();
+  save_state();
+}
+
+void DiskTier::mark_dirty() {
+  std::lock_guard lock(dirty_mutex_);
+  if (dirty_.empty() || dirty_.back() != tail_) dirty_.push_back(tail_);
+}
+
+void DiskTier::publish(const Pending& pending) {
+  const Location location = location_at(state_.tail_segment, pending.offset);
+  const Detail detail{priority(state_.inflation, static_cast<double>(pending.cost), pending.record_bytes), record_units(pending.record_bytes), unix_seconds()};
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    Hit hit;
+    Look look;
+    {
+      std::shared_lock lock(view_mutex_);
+      look = locate(pending.stage, pending.key, pending.hash, hit);
+      if (look == Look::found) {
+        const bool counted = hit.location.segment != location.segment || hit.location.unit != location.unit;
+        if (counted) {
+          state_.live_bytes -= hit.record.header.record_bytes();
+        } else {
+          ++state_.entries;  // published by a writer that was killed before it had saved its state
+        }
+        index_->replace(hit.slot, pending.hash, location, detail);
+        state_.live_bytes += pending.record_bytes;
+        return;
+      }
+      if (look != Look::unopened && index_->insert(pending.hash, location, detail)) {
+        ++state_.entries;
+        state_.live_bytes += pending.record_bytes;
+        return;
+      }
+    }
+    if (look == Look::unopened) {
+      open_segment(hit.location.segment);
+    } else {
+      grow_index();
+    }
+  }
+  throw SystemFailure(EIO, "the index of the execution cache takes no further entry");
+}
+
+void DiskTier::grow_index() {
+  SegmentTable segments;
+  {
+    std::shared_lock lock(view_mutex_);
+    segments = segments_;
+  }
+  replace_index(std::max<std::uint64_t>(state_.entries * 2, kFirstSlots), index().get(), std::move(segments));
+}
+
+void DiskTier::roll() {
+  if (tail_) tail_->seal();
+  tail_ = Segment::create(directory_->fd(), state_.next_segment, segment_bytes_);
+  state_.tail_segment = state_.next_segment++;
+  state_.tail_bytes = Segment::kHeaderBytes;
+  state_.log_bytes += Segment::kHeaderBytes;
+  save_state();
+  {
+    std::lock_guard lock(dirty_mutex_);
+    directory_dirty_ = true;
+    dirty_.push_back(tail_);
+  }
+  std::unique_lock lock(view_mutex_);
+  segments_.add(tail_);
+}
+
+// Takes the entry, or only this place of it, out of the index.
+bool DiskTier::forget(std::string_view stage, const Key& key, std::uint64_t hash, const Location* only) {
+  std::shared_lock lock(view_mutex_);
+  if (only != nullptr) {
+    MappedIndex::Probe probe = index_->probe(hash);
+    Location location;
+    while (index_->next(probe, location)) {
+      if (location.segment != only->segment || location.unit != only->unit) continue;
+      state_.live_bytes -= std::min<std::uint64_t>(state_.live_bytes, std::uint64_t{index_->detail(probe.slot).units} * kRecordAlignment);
+      index_->erase(probe.slot);
+      --state_.entries;
+      save_state();
+      return true;
+    }
+    return false;
+  }
+  Hit hit;
+  if (locate(stage, key, hash, hit) != Look::found) return false;
+  state_.live_bytes -= hit.record.header.record_bytes();
+  --state_.entries;
+  index_->erase(hit.slot);
+  save_state();
+  return true;
+}
+
+std::uint64_t DiskTier::remove(Stage& stage, const std::vector<Key>& keys) {
+  if (!writable()) return 0;
+  std::uint64_t removed = 0;
+  try {
+    const Directory::Turn turn(*directory_);
+    settle();
+    for (const Key& key : keys) {
+      const std::uint64_t hash = entry_hash(key, stage.seed);
+      Hit hit;
+      Look look;
+      for (int attempt = 0; attempt < 2; ++attempt) {
+        std::shared_lock lock(view_mutex_);
+        look = locate(stage.name, key, hash, hit);
+        lock.unlock();
+        if (look != Look::unopened || !open_segment(hit.location.segment)) break;
+      }
+      if (!forget(stage.name, key, hash, nullptr)) continue;
+      ++removed;
+      append({&stage, key, {}, 0.0f, 0}, hash, kTombstoneRecord);
+    }
+    write_out();
+    std::lock_guard lock(dirty_mutex_);
+    ++batches_;
+  } catch (const SystemFailure& failure) {
+    buffer_.clear();
+    pending_.clear();
+    stop_writing(failure);
+  }
+  return removed;
+}
+
+void DiskTier::clear() {
+  if (!writable()) throw CacheError("the execution cache '" + path_ + "' cannot be cleared: it is not open for writing");
+  try {
+    const Directory::Turn turn(*directory_);
+    settle();
+    const std::vector<std::uint64_t> numbers = directory_->segments();
+    tail_.reset();
+    LogState empty{};
+    empty.next_segment = state_.next_segment;
+    state_ = empty;
+    replace_index(kFirstSlots, nullptr, SegmentTable());
+    for (const std::uint64_t number : numbers) directory_->remove_segment(number);
+    std::lock_guard lock(dirty_mutex_);
+    dirty_.clear();
+  } catch (const SystemFailure& failure) {
+    throw CacheError("cannot clear the execution cache '" + path_ + "': " + failure.what());
+  }
+}
+
+void DiskTier::stop_writing(const SystemFailure& failure) {
+  if (!writable_.exchange(false) && directory_) return;
+  notice_("the execution cache '" + path_ + "' cannot be written (" + failure.what() +
+          "): from now on new values are kept in memory only and end with this process; free space or choose a "
+          "writable directory, then open the cache again");
+}
+
+// Brings every batch up to this one to the disk. Of threads that come at the same time one syncs for all.
+void DiskTier::sync_through(std::uint64_t batch) {
+  std::lock_guard sync_lock(sync_mutex_);
+  if (synced_batches_ >= batch) return;
+  std::vector<std::shared_ptr<Segment>> segments;
+  std::uint64_t through;
+  bool names;
+  {
+    std::lock_guard lock(dirty_mutex_);
+    segments.swap(dirty_);
+    names = std::exchange(directory_dirty_, false);
+    through = batches_;
+  }
+  try {
+    for (const auto& segment : segments) segment->sync();
+    if (names) sync(directory_->fd());
+  } catch (const SystemFailure&) {
+    std::lock_guard lock(dirty_mutex_);
+    dirty_.insert(dirty_.begin(), segments.begin(), segments.end());
+    directory_dirty_ = directory_dirty_ || names;
+    throw;
+  }
+  synced_batches_ = through;
+}
+
+}  // namespace prismem::cache
