@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import random
 from dataclasses import dataclass
@@ -84,8 +85,12 @@ def present_in(cache: ExecutionCache, evolution: Evolution) -> dict[str, bool]:
 
 
 def disk_bytes(directory: Path) -> int:
-    """What the files of a directory take on the disk."""
-    return sum(path.stat().st_blocks * 512 for path in directory.rglob("*") if path.is_file())
+    """What the files of a directory take on the disk; one that is cleaned away meanwhile takes nothing."""
+    taken = 0
+    for path in directory.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):
+            taken += path.stat().st_blocks * 512 if path.is_file() else 0
+    return taken
 
 
 def resident_bytes() -> int:
@@ -130,7 +135,7 @@ def test_an_evolution_stays_within_the_bounds_of_its_disk(tmp_path: Path, iterat
         assert kept > bound // 2
         wrong, ordered = inversions(evolution, present, apart=3)
         assert ordered > 1000
-        assert wrong <= ordered // 100
+        assert wrong <= ordered // 10_000
         evictions = sum(counted.evictions for counted in cache.counters().values())
         assert evictions >= sum(not there for there in present.values())
         for name, there in present.items():
@@ -157,6 +162,5 @@ def test_an_evolution_stays_within_the_bounds_of_memory(iterations: int) -> None
     assert cache.stats().memory_bytes > bound // 2
     wrong, ordered = inversions(evolution, present, apart=3)
     assert ordered > 1000
-    # Each part of the memory makes room by itself, so that the least worth of one may be kept in another.
-    assert wrong <= ordered // 20
+    assert wrong <= ordered // 10_000
     assert any(present.values()) and not all(present.values())
