@@ -32,12 +32,21 @@ bool DiskTier::wants_cleaning(const Room& room) const {
   return state_.log_bytes > room.high || dead > std::max(state_.live_bytes, 4 * segment_bytes_);
 }
 
-// One cleaning of the log. With `everything` all that is in it now is written anew, else it ends when there is room enough.
-std::uint64_t DiskTier::run_cycle(bool everything) {
-  const GuardedDescriptor cleaning(directory_->open_lock("cleaning"));
-  while (::flock(cleaning.get(), LOCK_EX) != 0) {
+// While it is held no segment goes.
+GuardedDescriptor DiskTier::lock_cleaning() {
+  constexpr char kName[] = "cleaning";
+  Descriptor file = writable() ? directory_->open_lock(kName) : Descriptor(::openat(directory_->fd(), kName, O_RDONLY | O_CLOEXEC));
+  if (!file) return {};  // never cleaned
+  GuardedDescriptor guarded(std::move(file));
+  while (::flock(guarded.get(), LOCK_EX) != 0) {
     if (errno != EINTR) throw SystemFailure(errno, "cannot lock the cleaning");
   }
+  return guarded;
+}
+
+// One cleaning of the log. With `everything` all that is in it now is written anew, else it ends when there is room enough.
+std::uint64_t DiskTier::run_cycle(bool everything) {
+  const GuardedDescriptor cleaning = lock_cleaning();
   std::uint64_t before, last;
   {
     const Directory::Turn turn(*directory_);
@@ -184,6 +193,15 @@ void DiskTier::remove_emptied(Emptied& emptied) {
   for (const std::uint64_t number : emptied.numbers) directory_->remove_segment(number);
   state_.log_bytes -= std::min(state_.log_bytes, emptied.file_bytes);
   save_state();
+  {
+    std::lock_guard lock(dirty_mutex_);  // a mapping would keep the room taken
+    dirty_.erase(std::remove_if(dirty_.begin(), dirty_.end(),
+                                [&](const auto& segment) {
+                                  return std::find(emptied.numbers.begin(), emptied.numbers.end(), segment->number()) !=
+                                         emptied.numbers.end();
+                                }),
+                 dirty_.end());
+  }
   std::unique_lock lock(view_mutex_);
   for (const std::uint64_t number : emptied.numbers) segments_.remove(number);
   emptied = Emptied();

@@ -156,6 +156,10 @@ bool Directory::alone() const {
   return false;
 }
 
+void Directory::leave() const {
+  if (sessions_) ::flock(sessions_->get(), LOCK_UN);
+}
+
 // Accepts a cache of our format. With `look_only` an empty directory passes as well and nothing is written.
 void Directory::check_header(bool look_only) {
   const std::string text = read_text(directory_.get(), kHeaderName);

@@ -47,6 +47,8 @@ class Directory {
 
   // Whether no other process has the directory open for writing; needs the turn.
   bool alone() const;
+  // From now on this is no longer one of those who have it open for writing.
+  void leave() const;
 
  private:
   std::vector<std::string> names() const;

@@ -15,6 +15,12 @@ constexpr std::size_t kBlock = 256;        // looked up at a time
 constexpr std::size_t kLookAhead = 4;      // rows whose first bytes are asked for early
 constexpr std::size_t kCacheLine = 64;
 constexpr std::size_t kFirstLines = 6;     // head and the beginning of the value; the processor follows from there
+constexpr std::size_t kPageLines = 4;      // and starts anew at every page
+constexpr std::uintptr_t kPageBytes = 4096;
+
+void fetch(const char* bytes, std::size_t lines) {
+  for (std::size_t line = 0; line < lines; ++line) __builtin_prefetch(bytes + line * kCacheLine);
+}
 
 class RowSink : public ValueSink {
  public:
@@ -78,15 +84,17 @@ double DiskTier::read_rows(Stage& stage, const Key* keys, std::size_t count, std
         if (located[i]) {
           const std::string_view bytes = segment->bytes(offset_of(hits[i].location), kFixedHeadBytes);
           located[i] = !bytes.empty();
-          __builtin_prefetch(bytes.data());
-          __builtin_prefetch(bytes.data() + kCacheLine);
+          fetch(bytes.data(), 2);
+          index_->prefetch_detail(probe.slot);
         }
       }
       for (std::size_t i = 0; i < here; ++i) {
         const std::size_t ahead = i + kLookAhead;
         if (ahead < here && located[ahead]) {
           const char* next = hits[ahead].segment->bytes(offset_of(hits[ahead].location), kFixedHeadBytes).data();
-          for (std::size_t line = 2; line < 2 + kFirstLines; ++line) __builtin_prefetch(next + line * kCacheLine);
+          fetch(next + 2 * kCacheLine, kFirstLines);
+          const char* page = next + (kPageBytes - reinterpret_cast<std::uintptr_t>(next) % kPageBytes);
+          if (page < next + dimension * sizeof(float)) fetch(page, kPageLines);
         }
         if (!located[i]) continue;
         Hit& hit = hits[i];

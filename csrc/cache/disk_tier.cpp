@@ -17,6 +17,7 @@ constexpr int kAttempts = 8;
 constexpr int kReloads = 50;
 constexpr std::uint64_t kMaxSegmentBytes = 128ull << 20;
 constexpr std::uint64_t kMinSegmentBytes = 64ull << 10;
+constexpr std::uint64_t kMinDiskBytes = 1ull << 20;
 constexpr std::uint32_t kTouchSeconds = 60;
 
 std::uint64_t segment_room(const Options& options) {
@@ -41,6 +42,9 @@ DiskTier::DiskTier(const Options& options, StageTable& stages, Notice notice)
       segment_bytes_(segment_room(options)),
       stages_(stages),
       notice_(std::move(notice)) {
+  if (disk_bytes_ < kMinDiskBytes) {
+    throw ArgumentError("disk_bytes must be at least " + std::to_string(kMinDiskBytes) + ", got " + std::to_string(disk_bytes_));
+  }
   try {
     directory_ = std::make_unique<Directory>(path_, read_only_);
     writable_ = !read_only_;
@@ -91,6 +95,7 @@ DiskTier::Look DiskTier::locate(std::string_view stage, const Key& key, std::uin
   while (index_->next(probe, hit.location)) {
     hit.segment = segments_.find(hit.location.segment);
     if (hit.segment == nullptr) return Look::unopened;
+    index_->prefetch_detail(probe.slot);
     if (!hit.segment->record(offset_of(hit.location), hit.record)) return Look::damaged_record;
     const RecordHeader& header = hit.record.header;
     if (header.kind != kValueRecord || header.key != key || header.stage != stage) continue;
@@ -101,11 +106,15 @@ DiskTier::Look DiskTier::locate(std::string_view stage, const Key& key, std::uin
 }
 
 bool DiskTier::mend(const Name& name, Look look, const Hit& hit, int attempt) {
+  if (stopping_) return false;
   switch (look) {
     case Look::found:
       return false;
     case Look::absent:
-      return private_ && refresh_private();
+      if (private_) return refresh_private();
+      if (attempt > 0 || index()->bears_name(directory_->fd())) return false;
+      reload();
+      return true;
     case Look::superseded:
       reload();
       return true;
@@ -143,6 +152,14 @@ bool DiskTier::mend(const Name& name, Look look, const Hit& hit, int attempt) {
 }
 
 bool DiskTier::read(const Name& name, ValueSink& sink, double& cost) {
+  try {
+    return find(name, sink, cost);
+  } catch (const SystemFailure& failure) {
+    throw CacheError("cannot read the execution cache '" + path_ + "': " + failure.what());
+  }
+}
+
+bool DiskTier::find(const Name& name, ValueSink& sink, double& cost) {
   if (!directory_) return false;
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     Hit hit;
@@ -200,6 +217,8 @@ bool DiskTier::open_segment(std::uint64_t number) {
   }
   if (!segment) return false;
   std::unique_lock lock(view_mutex_);
+  // Mappings of segments that were compacted away would keep their room on the disk taken.
+  while (segments_.first() != 0 && !directory_->has_segment(segments_.first())) segments_.remove(segments_.first());
   if (segments_.find(number) == nullptr) segments_.add(std::move(segment));
   return true;
 }
@@ -221,7 +240,7 @@ bool DiskTier::reload_live() {
     if (!index || !index->trusted() || !index->state(state)) break;
     if (!index->superseded()) {
       std::unique_lock lock(view_mutex_);
-      if (index_ && !private_ && !index_->superseded()) return true;  // another thread was faster
+      if (index_ && !private_ && !index_->superseded() && index_->bears_name(directory_->fd())) return true;  // another thread was faster
       if (index->superseded()) continue;
       index_ = std::move(index);
       segments_.clear();
@@ -333,18 +352,18 @@ void DiskTier::close() {
     if (was_writable) {
       const Directory::Turn turn(*directory_);
       closed_ = true;
+      tail_.reset();
       const auto index = this->index();
       if (directory_->alone() && !index->superseded()) index->mark_clean();
     }
   } catch (...) {
-    directory_.reset();
+    directory_->leave();
     throw;
   }
+  directory_->leave();
   std::unique_lock lock(view_mutex_);
   index_ = MappedIndex::in_memory(4);
   segments_.clear();
-  tail_.reset();
-  directory_.reset();
 }
 
 }  // namespace prismem::cache

@@ -91,6 +91,7 @@ class DiskTier {
   // After anything but `found`, without locks: whether another look is worth while.
   bool mend(const Name& name, Look look, const Hit& hit, int attempt);
   void touch(const Hit& hit, std::uint32_t now) const;
+  bool find(const Name& name, ValueSink& sink, double& cost);
   bool open_segment(std::uint64_t number);
   // After the index in view was superseded.
   void reload();
@@ -140,6 +141,8 @@ class DiskTier {
   void sync_through(std::uint64_t batch);
   void save_state() { index()->set_state(state_); }
 
+  VerifyReport verify_all();  // verification.cpp
+
   // compaction.cpp
   struct Room {
     std::uint64_t budget;  // what segments may hold
@@ -150,6 +153,7 @@ class DiskTier {
   bool wants_cleaning(const Room& room) const;
   std::uint64_t run_cycle(bool everything);
   void evict_to(std::uint64_t live_bytes);
+  GuardedDescriptor lock_cleaning();
   struct Emptied {
     std::vector<std::uint64_t> numbers;
     std::uint64_t file_bytes = 0, moved_bytes = 0;

@@ -265,6 +265,7 @@ std::uint64_t DiskTier::remove(Stage& stage, const std::vector<Key>& keys) {
 void DiskTier::clear() {
   if (!writable()) throw CacheError("the execution cache '" + path_ + "' cannot be cleared: it is not open for writing");
   try {
+    const GuardedDescriptor cleaning = lock_cleaning();
     const Directory::Turn turn(*directory_);
     settle();
     const std::vector<std::uint64_t> numbers = directory_->segments();

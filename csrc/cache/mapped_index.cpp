@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -152,6 +153,7 @@ std::unique_ptr<MappedIndex> MappedIndex::create(int directory, std::uint64_t sl
   try {
     allocate(file.get(), bytes);
     std::unique_ptr<MappedIndex> index = make(map(file.get(), bytes, true), bytes, slots, true);
+    index->remember(file.get());
     if (fill) fill(*index);
     if (old != nullptr) old->supersede();
     if (::renameat(directory, kUnfinished, directory, kName) != 0) throw SystemFailure(errno, "cannot rename index.new");
@@ -173,7 +175,9 @@ std::unique_ptr<MappedIndex> MappedIndex::open(int directory, bool writable) {
   const std::uint64_t slots = slots_in(header, file_size(file.get()));
   if (slots == 0) return nullptr;
   const std::size_t bytes = file_bytes(slots);
-  return std::unique_ptr<MappedIndex>(new MappedIndex(map(file.get(), bytes, writable), bytes, slots, writable, true));
+  std::unique_ptr<MappedIndex> index(new MappedIndex(map(file.get(), bytes, writable), bytes, slots, writable, true));
+  index->remember(file.get());
+  return index;
 }
 
 std::unique_ptr<MappedIndex> MappedIndex::in_memory(std::uint64_t slots) {
@@ -377,6 +381,18 @@ void MappedIndex::set_state(const LogState& state) {
   std::memcpy(&words[6], &state.inflation, sizeof words[6]);
   words.back() = state_crc(words);
   for (std::size_t i = 0; i < words.size(); ++i) store(header() + target + i, words[i]);
+}
+
+void MappedIndex::remember(int file) {
+  struct stat status;
+  if (::fstat(file, &status) != 0) throw SystemFailure(errno, "cannot look at the index");
+  device_ = status.st_dev;
+  inode_ = status.st_ino;
+}
+
+bool MappedIndex::bears_name(int directory) const {
+  struct stat named;
+  return ::fstatat(directory, kName, &named, AT_SYMLINK_NOFOLLOW) == 0 && named.st_dev == device_ && named.st_ino == inode_;
 }
 
 bool MappedIndex::superseded() const { return load(header() + kSupersededWord) == kSuperseded; }

@@ -103,6 +103,7 @@ class MappedIndex {
   void erase(std::uint64_t slot);
 
   Detail detail(std::uint64_t slot) const;
+  void prefetch_detail(std::uint64_t slot) const { __builtin_prefetch(details_ + 2 * slot); }
   // Notes a use; any reader may. Nothing happens where the file is mapped for reading.
   void touch(std::uint64_t slot, double priority, std::uint32_t used_at) const;
 
@@ -128,6 +129,8 @@ class MappedIndex {
   // may still be the one; begin_writing() takes the mark back.)
   bool superseded() const;
   void supersede();
+  // Whether the name in the directory still stands for this file: somebody may have removed it.
+  bool bears_name(int directory) const;
 
   // Whether the file holds what its writers stored: they ran since the last boot, or the last one closed in order.
   bool trusted() const;
@@ -179,6 +182,7 @@ class MappedIndex {
   void set_taken(std::uint64_t taken);
   std::uint64_t count_taken() const;
   void sync_header();
+  void remember(int file);
 
   char* data_;
   std::size_t bytes_;
@@ -188,6 +192,7 @@ class MappedIndex {
   std::uint64_t* details_;  // two words a slot
   bool writable_;
   bool file_;  // a mapped file, not memory
+  std::uint64_t device_ = 0, inode_ = 0;
 };
 
 // Most entries lie in the group they are at home in, at any of its slots: all four are compared without a branch between.

@@ -67,22 +67,20 @@ DiskTier::Scanned DiskTier::scan_all(bool own_turn) {
   scanned.state.inflation = inflation_;
   for (const std::uint64_t number : directory_->segments()) {
     scanned.state.next_segment = number + 1;
-    std::shared_ptr<Segment> segment;
-    try {
-      segment = Segment::open(directory_->fd(), number, segment_bytes_, false);
-    } catch (const SystemFailure& failure) {
-      if (failure.code() == ENOENT) continue;  // compacted away meanwhile
-      throw;
-    }
     scanned.last_torn = true;  // so that nothing is appended to an unreadable one
     scanned.ends[number] = 0;
-    if (!segment) {
-      damaged_.fetch_add(1, std::memory_order_relaxed);
-      continue;
+    try {
+      std::shared_ptr<Segment> segment = Segment::open(directory_->fd(), number, segment_bytes_, false);
+      if (!segment) {
+        damaged_.fetch_add(1, std::memory_order_relaxed);
+        continue;
+      }
+      scan_segment(scanned, *segment, own_turn);
+      scanned.state.log_bytes += segment->file_bytes();
+      scanned.segments.add(std::move(segment));
+    } catch (const SystemFailure& failure) {
+      if (failure.code() != ENOENT) throw;  // else compacted away meanwhile
     }
-    scan_segment(scanned, *segment, own_turn);
-    scanned.state.log_bytes += segment->file_bytes();
-    scanned.segments.add(std::move(segment));
   }
   if (scanned.state.next_segment == 0) scanned.state.next_segment = 1;
   return scanned;
@@ -166,7 +164,7 @@ void DiskTier::settle() {
     std::shared_lock lock(view_mutex_);
     if (!private_) index = index_;
   }
-  if (!index || index->superseded()) {
+  if (!index || index->superseded() || !index->bears_name(directory_->fd())) {
     index = MappedIndex::open(directory_->fd(), true);
     if (!index || !index->trusted()) {
       rebuild();

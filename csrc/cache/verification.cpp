@@ -9,8 +9,17 @@
 namespace prismem::cache {
 
 VerifyReport DiskTier::verify() {
+  if (!directory_) return {};
+  try {
+    const GuardedDescriptor cleaning = lock_cleaning();
+    return verify_all();
+  } catch (const SystemFailure& failure) {
+    throw CacheError("cannot verify the execution cache '" + path_ + "': " + failure.what());
+  }
+}
+
+VerifyReport DiskTier::verify_all() {
   VerifyReport report{};
-  if (!directory_) return report;
   if (writable()) {
     const Directory::Turn turn(*directory_);
     settle();
@@ -41,8 +50,8 @@ VerifyReport DiskTier::verify() {
     try {
       segment = Segment::open(directory_->fd(), number, segment_bytes_, false);
     } catch (const SystemFailure& failure) {
-      if (failure.code() == ENOENT) continue;  // compacted away meanwhile
-      throw CacheError("cannot verify the execution cache '" + path_ + "': " + failure.what());
+      if (failure.code() == ENOENT) continue;  // cleared meanwhile
+      throw;
     }
     for (; next != listed.end() && next->location.segment < number; ++next) ++report.damaged;  // of a segment that is gone
     if (!segment) ++report.damaged;  // unreadable: once for the segment, once for every entry in it

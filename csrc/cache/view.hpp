@@ -80,6 +80,8 @@ class SegmentTable {
     first_ += gone;
   }
 
+  // The lowest number; 0 when there is none.
+  std::uint64_t first() const { return segments_.empty() ? 0 : first_; }
   void clear() { segments_.clear(); }
 
  private:

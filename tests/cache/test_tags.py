@@ -92,6 +92,27 @@ def test_notes_of_all_threads_are_kept(cache: ExecutionCache) -> None:
     assert cache.runs() == {"r": 200}
 
 
+def test_blocks_of_several_threads_may_overlap(cache: ExecutionCache) -> None:
+    entered, left = threading.Event(), threading.Event()
+
+    def work() -> None:
+        with cache.tagged(program="inner"):
+            entered.set()
+            assert left.wait(timeout=20)
+
+    thread = threading.Thread(target=work)
+    with cache.tagged(run="r"):
+        with cache.tagged(program="outer"):
+            thread.start()
+            assert entered.wait(timeout=20)
+        left.set()
+        thread.join()
+        cache.put("s", key(1), b"")
+    cache.put("s", key(2), b"")
+    assert used(cache, run="r") == {("s", key(1))}
+    assert used(cache, program="inner") == used(cache, program="outer") == set()
+
+
 NAMES = ["run", "a/b\\c:*?", "..", ".", "ünï 日本語 🙂", "\ud800", "x" * 200, "🙂" * 200, " ", "\n\0", "CON", "a", "A"]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -82,6 +83,8 @@ class ExecutionCache(TypedValues):
         durable = durability == "power"
         self._native = _native.ExecutionCache(path, memory_bytes, disk_bytes, read_only, segment_bytes, durable)
         self._tags = Tags(self._directory, read_only)
+        self._tagging = threading.Lock()
+        self._tagged: list[tuple[str | None, str | None]] = []  # the blocks that are running
         self._run: str | None = None
         self._program: str | None = None
         self._told = False
@@ -217,20 +220,21 @@ class ExecutionCache(TypedValues):
     def tagged(self, run: str | None = None, program: str | None = None) -> Iterator[None]:
         """Notes the entries that are put or found inside the block, by any thread, as used by that run and program.
 
-        Names are texts of up to 200 characters; what is not given is that of the block around it. Nothing is noted
-        without a run. Keys and values do not depend on it. Notes of puts are on disk when the put returns, those of
-        hits at the end of the block at the latest.
+        Names are texts of up to 200 characters; what is not given is that of the block around it, and of blocks that
+        run at the same time the last one counts. Nothing is noted without a run. Keys and values do not depend on it.
+        Notes of puts are on disk when the put returns, those of hits at the end of the block at the latest.
         """
-        before = self._run, self._program
-        run = before[0] if run is None else checked_name("run", run)
-        program = before[1] if program is None else checked_name("program", program)
-        self._run, self._program = run, program
-        self._shorten()
+        run = self._run if run is None else checked_name("run", run)
+        program = self._program if program is None else checked_name("program", program)
+        with self._tagging:
+            self._tagged.append((run, program))
+            self._shorten()
         try:
             yield
         finally:
-            self._run, self._program = before
-            self._shorten()
+            with self._tagging:
+                self._tagged.remove((run, program))
+                self._shorten()
             self._tags.write_out()
 
     def runs(self) -> dict[str, int]:
@@ -373,6 +377,7 @@ class ExecutionCache(TypedValues):
             yield reader
 
     def _shorten(self) -> None:
+        self._run, self._program = self._tagged[-1] if self._tagged else (None, None)
         # While nothing is noted `get` and `get_many` are the engine's own functions: a call of Python less.
         own = self.__dict__
         if self._run is None and type(self) is ExecutionCache:
