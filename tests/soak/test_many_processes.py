@@ -14,13 +14,14 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import prismem_core
 from prismem_core.cache import ExecutionCache
 
-from .conftest import LONG, SHORT, Crowd
-from .worker import DISK_BYTES, NOTES, ROW, SEGMENT_BYTES, fact, is_row, name_of, row, version_of
+from .conftest import AMPLE_DISK, LONG, LONG_TIGHT, SHORT, SHORT_TIGHT, Crowd
+from .worker import NOTES, ROW, SEGMENT_BYTES, fact, is_row, name_of, row, version_of
 
 WORKER = Path(__file__).with_name("worker.py")
 
@@ -28,14 +29,16 @@ WORKER = Path(__file__).with_name("worker.py")
 class Child:
     """One worker process and what it has said so far."""
 
-    def __init__(self, slot: int, directory: Path, began: float, slots: int, stored: list[int]) -> None:
+    def __init__(self, slot: int, directory: Path, began: float, crowd: Crowd, stored: list[int]) -> None:
         path = str(Path(prismem_core.__file__).parent.parent)
         self.slot = slot
         self.rest = b""
         self.ready = False
         self.computing: int | None = None
+        what = "keeps" if crowd.disk_bytes == AMPLE_DISK else "evicts"
+        words = (directory, crowd.disk_bytes, what, slot, began, crowd.processes, *stored)
         self.process = subprocess.Popen(
-            [sys.executable, str(WORKER), str(directory), *map(str, (slot, began, slots, *stored))],
+            [sys.executable, str(WORKER), *map(str, words)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": os.pathsep.join([path, os.environ.get("PYTHONPATH", "")])},
@@ -54,8 +57,10 @@ class Parent:
 
     def __init__(self, directory: Path, crowd: Crowd) -> None:
         self.directory, self.crowd = directory, crowd
+        self.evicts = crowd.disk_bytes != AMPLE_DISK
         self.random = random.Random(23)
-        self.began = time.time()
+        # Where room is tight there are facts enough from the beginning to fill it many times.
+        self.began = time.time() - (40.0 if self.evicts else 0.0)
         self.stored = Counter[int]()
         self.started = Counter[int]()
         self.finished = Counter[int]()
@@ -64,9 +69,12 @@ class Parent:
         self.selector = selectors.DefaultSelector()
         self.children: list[Child] = []
 
+    def open(self) -> ExecutionCache:
+        return ExecutionCache(self.directory, segment_bytes=SEGMENT_BYTES, disk_bytes=self.crowd.disk_bytes)
+
     def start(self, slot: int) -> Child:
         own = [self.stored[slot * NOTES + i] for i in range(NOTES)]
-        child = Child(slot, self.directory, self.began, self.crowd.processes, own)
+        child = Child(slot, self.directory, self.began, self.crowd, own)
         self.selector.register(child.pipe, selectors.EVENT_READ, child)
         self.children.append(child)
         return child
@@ -123,7 +131,7 @@ class Parent:
         seconds = self.crowd.seconds
         moments = sorted(self.random.uniform(0.1 * seconds, seconds) for _ in range(self.crowd.kills))
         began = time.monotonic()
-        with ExecutionCache(self.directory, segment_bytes=SEGMENT_BYTES, disk_bytes=DISK_BYTES) as cache:
+        with self.open() as cache:
             for moment in [*moments, seconds]:
                 self.hear(max(0.0, began + moment - time.monotonic()))
                 self.look(cache)
@@ -141,37 +149,53 @@ class Parent:
         """This process sees at least what was acknowledged to it before it looked."""
         for number in self.random.sample(sorted(self.stored), min(20, len(self.stored))):
             value = cache.get("notes", name_of("note", number))
-            assert value is not None
-            assert version_of(number, value) >= self.stored[number]
+            assert value is not None or self.evicts
+            assert value is None or version_of(number, value) >= self.stored[number]
         self.check_facts(cache, self.random.sample(sorted(self.there), min(20, len(self.there))))
 
     def check_facts(self, cache: ExecutionCache, numbers: list[int]) -> None:
         plain = [number for number in numbers if not is_row(number)]
         values = cache.get_many("facts", [name_of("fact", number) for number in plain])
-        assert [n for n, value in zip(plain, values, strict=True) if value != fact(n)] == []
+        for n, value in zip(plain, values, strict=True):
+            assert value == fact(n) or (value is None and self.evicts)
         rows = [number for number in numbers if is_row(number)]
         found, there = cache.get_rows("rows", [name_of("fact", number) for number in rows], ROW)
-        assert there.all()
-        assert [n for n, values in zip(rows, found, strict=True) if (values != row(n)).any()] == []
+        assert there.all() or self.evicts
+        assert [n for n, values in zip(rows, found, strict=True) if (values != row(n)).any() and values.any()] == []
 
     def check_all(self) -> None:
         """Everything acknowledged is there, every version whole, and every fact was computed by one that lived."""
-        with ExecutionCache(self.directory) as cache:
+        with self.open() as cache:
             self.check_facts(cache, sorted(self.there))
             for number, version in self.stored.items():
                 value = cache.get("notes", name_of("note", number))
-                assert value is not None
+                assert value is not None or self.evicts
                 # One more may have been stored by a worker that was killed before it could say so.
-                assert version_of(number, value) in (version, version + 1)
+                assert value is None or version_of(number, value) in (version, version + 1)
             assert cache.damaged == 0
             report = cache.verify()
             assert report.clean, report
-            assert report.entries >= len(self.there) + len(self.stored)
+            assert report.entries >= len(self.there) + len(self.stored) or self.evicts
+            gone = sum(
+                np.count_nonzero(~cache.contains(stage, [name_of("fact", n) for n in self.there if is_row(n) == rows]))
+                for stage, rows in (("facts", False), ("rows", True))
+            )
+        if self.evicts:
+            assert gone > 0, "nothing was evicted"
+            return
         assert {n for n, count in self.finished.items() if count > 1} == set()
         assert {n for n, count in self.started.items() if count > self.finished[n] + self.cut_short[n]} == set()
 
 
-@pytest.mark.parametrize("crowd", [SHORT, pytest.param(LONG, marks=pytest.mark.soak)], ids=["short", "long"])
+@pytest.mark.parametrize(
+    "crowd",
+    [
+        pytest.param(SHORT, id="short"),
+        pytest.param(SHORT_TIGHT, id="short, little room"),
+        pytest.param(LONG, id="long", marks=pytest.mark.soak),
+        pytest.param(LONG_TIGHT, id="long, little room", marks=pytest.mark.soak),
+    ],
+)
 def test_workers_that_are_killed_harm_nobody(tmp_path: Path, crowd: Crowd) -> None:
     directory = tmp_path / "cache"
     parent = Parent(directory, crowd)
@@ -182,6 +206,8 @@ def test_workers_that_are_killed_harm_nobody(tmp_path: Path, crowd: Crowd) -> No
             child.process.kill()
             child.process.communicate()
     assert len(parent.there) > crowd.seconds
+    if parent.evicts:
+        assert sum(path.stat().st_blocks * 512 for path in directory.iterdir() if path.is_file()) <= crowd.disk_bytes
     assert sum(parent.stored.values()) > 10 * crowd.processes
     assert sum(parent.cut_short.values()) <= crowd.kills + crowd.processes
     parent.check_all()

@@ -5,8 +5,9 @@ Two kinds of entries, both known from their names alone: *facts*, which every pr
 output: `start f` and `done f` around the computation of a fact, `seen f` where it was there, `note n v` once version v
 of note n is stored, `wrong ...` for a value that should not be, `ready` at the beginning.
 
-Arguments: directory, slot, seconds since the epoch when facts began, how many slots there are, then the version stored
-last of each own note.
+Arguments: directory, its bound in bytes, "keeps" or "evicts", slot, seconds since the epoch when facts began, how many
+slots there are, then the version stored last of each own note. Where the bound is tight ("evicts") entries may be
+missing; they are never wrong, and no older version comes back.
 """
 
 from __future__ import annotations
@@ -29,9 +30,7 @@ NOTES = 12
 FACTS_PER_SECOND = 12
 """New facts that all processes together come to want."""
 
-SEGMENT_BYTES = 1 << 20
-DISK_BYTES = 4 << 30
-"""Enough that nothing is evicted: what was acknowledged must be there."""
+SEGMENT_BYTES = 512 << 10
 
 ROW = 96
 """Elements of a fact that is a row of floats: every seventh is."""
@@ -79,10 +78,12 @@ def version_of(number: int, value: bytes) -> int:
 class Worker:
     """The loop, step by step."""
 
-    def __init__(self, directory: str, slot: int, began: float, stored: list[int]) -> None:
-        self.cache = ExecutionCache(directory, segment_bytes=SEGMENT_BYTES, disk_bytes=DISK_BYTES)
+    def __init__(
+        self, directory: str, disk_bytes: int, evicts: bool, slot: int, began: float, slots: int, stored: list[int]
+    ) -> None:
+        self.cache = ExecutionCache(directory, segment_bytes=SEGMENT_BYTES, disk_bytes=disk_bytes)
         self.random = random.Random(os.getpid())
-        self.began = began
+        self.evicts, self.began, self.slots = evicts, began, slots
         self.own = [slot * NOTES + i for i in range(NOTES)]
         self.stored = dict(zip(self.own, stored, strict=True))
         self.newest: dict[int, int] = {}
@@ -99,6 +100,8 @@ class Worker:
         """After a restart: each own note has the version acknowledged last, or the one that was being put."""
         for number in self.own:
             value = self.cache.get("notes", name_of("note", number))
+            if value is None and self.evicts:
+                continue
             version = 0 if value is None else version_of(number, value)
             if version not in (self.stored[number], self.stored[number] + 1):
                 self.wrong("note", number, "has version", version, "after a restart, stored was", self.stored[number])
@@ -120,13 +123,14 @@ class Worker:
         return int((time.time() - self.began) * FACTS_PER_SECOND)
 
     def want_fact(self) -> None:
-        """One of the newest facts: others want it at this moment."""
-        number = max(0, self.latest_fact() - self.random.randrange(3))
+        """One of the newest facts, which others want at this moment; any of them where room is what they fight for."""
+        latest = self.latest_fact()
+        number = max(0, latest - self.random.randrange(latest + 1 if self.evicts else 3))
 
         def compute() -> bytes:
             self.tell("start", number)
             computed.append(number)
-            time.sleep(self.random.choice((0.0, 0.002, 0.02)))
+            time.sleep(0 if self.evicts else self.random.choice((0.0, 0.002, 0.02)))
             return fact(number)
 
         computed: list[int] = []
@@ -154,14 +158,16 @@ class Worker:
         for number in chosen:
             self.stored[number] += 1
         self.tell("note", *[word for number in chosen for word in (number, self.stored[number])])
-        if self.cache.get_many("notes", keys) != values:
+        got = self.cache.get_many("notes", keys)
+        if any(found != put and not (found is None and self.evicts) for found, put in zip(got, values, strict=True)):
             self.wrong("own notes", chosen, "are not what was just put")
 
     def read_notes(self) -> None:
         """Notes of any slot: whole, and never older than seen before."""
-        slots = max(1, int(sys.argv[4]))
-        for number in self.random.choices(range(slots * NOTES), k=5):
+        for number in self.random.choices(range(self.slots * NOTES), k=5):
             value = self.cache.get("notes", name_of("note", number))
+            if value is None and self.evicts:
+                continue
             version = 0 if value is None else version_of(number, value)
             if version < self.newest.get(number, 0):
                 self.wrong("note", number, "fell back to version", version, "from", self.newest[number])
@@ -172,7 +178,7 @@ class Worker:
         numbers = [n for n in self.random.choices(range(self.latest_fact() + 1), k=8) if not is_row(n)]
         values = self.cache.get_many("facts", [name_of("fact", number) for number in numbers])
         for number, value in zip(numbers, values, strict=True):
-            if value is None and number in self.known:
+            if value is None and number in self.known and not self.evicts:
                 self.wrong("fact", number, "is lost")
             if value is not None and value != fact(number):
                 self.wrong("fact", number, "is", value[:40])
@@ -184,7 +190,7 @@ class Worker:
         numbers = [n for n in self.random.choices(range(self.latest_fact() + 1), k=30) if is_row(n)]
         rows, found = self.cache.get_rows("rows", [name_of("fact", number) for number in numbers], ROW)
         for number, values, there in zip(numbers, rows, found, strict=True):
-            if not there and number in self.known:
+            if not there and number in self.known and not self.evicts:
                 self.wrong("row", number, "is lost")
             if there and not np.array_equal(values, row(number)):
                 self.wrong("row", number, "is", values[:4])
@@ -198,8 +204,10 @@ def main() -> None:
     """Work until killed, or until asked to end, in order."""
     stop: list[int] = []
     signal.signal(signal.SIGTERM, lambda *_: stop.append(1))
-    directory, slot, began = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
-    worker = Worker(directory, slot, began, [int(word) for word in sys.argv[5:]])
+    directory, disk_bytes, what, slot, began, slots, *stored = sys.argv[1:]
+    worker = Worker(
+        directory, int(disk_bytes), what == "evicts", int(slot), float(began), int(slots), list(map(int, stored))
+    )
     worker.check_own()
     worker.tell("ready")
     while not stop:
