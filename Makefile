@@ -30,7 +30,7 @@ NATIVE := PATH="$(abspath $(BIN)):$$PATH" cmake -S . -G Ninja -Wno-dev --log-lev
 NATIVE_TESTS := $(NATIVE) -DPRISMEM_NATIVE_TESTS=ON
 BUILD_NATIVE := PATH="$(abspath $(BIN)):$$PATH" cmake --build
 
-# The native tests under the address, undefined-behaviour and thread sanitizers.
+# The native tests under the address, undefined-behaviour and thread sanitizers, and another project that links the cache alone.
 check-native: $(VENV)/.native
 	$(NATIVE_TESTS) -B build/native-address -DPRISMEM_SANITIZE=address,undefined
 	$(BUILD_NATIVE) build/native-address
@@ -38,6 +38,11 @@ check-native: $(VENV)/.native
 	$(NATIVE_TESTS) -B build/native-thread -DPRISMEM_SANITIZE=thread
 	$(BUILD_NATIVE) build/native-thread
 	build/native-thread/tests/native/prismem_native_tests
+	PATH="$(abspath $(BIN)):$$PATH" cmake -S tests/native/embed -B build/embed -G Ninja -Wno-dev --log-level=WARNING -DCMAKE_BUILD_TYPE=Release
+	$(BUILD_NATIVE) build/embed
+	rm -rf build/embed/cache
+	build/embed/embed build/embed/cache | grep -x "5 words, computed"
+	build/embed/embed build/embed/cache | grep -x "5 words, from the cache"
 
 # The AVX-512 kernels on a CPU that has AVX2 alone, through SIMDe: the native tests, then the tests of ops and indexes.
 check-simde: $(VENV)/.native

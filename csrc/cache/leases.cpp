@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <functional>
 #include <thread>
 #include <utility>
 
@@ -65,6 +66,7 @@ Leases::Leases(Descriptor flights_file) : file_(std::make_unique<Descriptor>(std
 }
 
 Leases::~Leases() {
+  for (const auto& lease : leases_) --*lease.second.count;  // their threads may wait elsewhere again
   if (generation_ != fork_generation()) {
     // This is a forked child: the descriptor was closed at the fork, and its number may be another file's by now.
     (void)file_.release();
@@ -74,12 +76,19 @@ Leases::~Leases() {
 }
 
 const Leases::Count& Leases::own_count() {
-  static thread_local const Count count = std::make_shared<std::atomic<std::uint64_t>>(0);
+  static thread_local Count count;
+  static thread_local std::uint64_t generation = 0;
+  // A forked child begins anew: the leases of its parent are none of its own.
+  if (!count || generation != fork_generation()) {
+    count = std::make_shared<std::atomic<std::uint64_t>>(0);
+    generation = fork_generation();
+  }
   return count;
 }
 
 std::vector<std::uint64_t> Leases::acquire(std::vector<std::uint64_t> hashes, const std::function<void()>& on_wait, bool* waited) {
-  std::sort(hashes.begin(), hashes.end());
+  // Falling, because the system keeps the locks of an owner sorted and finds the place of a new first one at once.
+  std::sort(hashes.begin(), hashes.end(), std::greater<std::uint64_t>());
   hashes.erase(std::unique(hashes.begin(), hashes.end()), hashes.end());
   Wait wait{on_wait, own_count()->load() == 0};
   std::vector<std::uint64_t> held;
@@ -94,6 +103,7 @@ std::vector<std::uint64_t> Leases::acquire(std::vector<std::uint64_t> hashes, co
     release(held);
     throw;
   }
+  std::reverse(held.begin(), held.end());
   if (waited != nullptr) *waited = wait.waited;
   return held;
 }

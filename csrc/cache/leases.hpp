@@ -20,9 +20,9 @@ namespace prismem::cache {
 // among processes, as a lock on one byte of a file (an open-file-description lock on byte hash >> 1). The system gives the
 // byte back when its process ends, however it ends. Leases are by byte: two hashes that differ in the lowest bit share one.
 //
-// No two callers wait for each other. Who waits for a byte holds only lower ones of the same call, since bytes are taken in
-// ascending order and a thread that holds a lease from an earlier call, of any Leases object, never waits at all. So a chain
-// of waiting threads rises, across processes too, and ends at one that is working.
+// No two callers wait for each other. Who waits for a byte holds only higher ones of the same call, since bytes are taken in
+// falling order and a thread that holds a lease from an earlier call, of any Leases object, never waits at all. So a chain
+// of waiting threads falls, across processes too, and ends at one that is working.
 class Leases {
  public:
   // Without a file, or on a system or file system without such locks, leases hold within this process.

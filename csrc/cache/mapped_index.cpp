@@ -1,7 +1,6 @@
 #include "cache/mapped_index.hpp"
 
 #include <fcntl.h>
-#include <sched.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -351,20 +350,21 @@ std::array<std::uint64_t, 9> MappedIndex::load_state(std::size_t word) const {
 }
 
 bool MappedIndex::state(LogState& state) const {
-  // Both copies are torn only for a reader whom the writer overtook twice; then it reads again.
-  for (int attempt = 0; attempt < 100; ++attempt) {
-    std::uint64_t newest = 0;
-    for (const std::size_t copy : kStateWords) {
-      const StateWords words = load_state(copy);
+  // A writer stopped anywhere leaves one copy sound, so both look torn only to a reader that it overtook twice (who then finds
+  // other words when it looks again) or when they are damaged.
+  std::array<StateWords, 2> copies{}, before;
+  std::uint64_t newest = 0;
+  do {
+    before = copies;
+    for (std::size_t copy = 0; copy < 2; ++copy) {
+      const StateWords& words = copies[copy] = load_state(kStateWords[copy]);
       if (words[0] <= newest || words.back() != state_crc(words)) continue;
       newest = words[0];
       state = {words[1], words[2], words[3], words[4], words[5], 0, words[7]};
       std::memcpy(&state.inflation, &words[6], sizeof words[6]);
     }
-    if (newest != 0) return true;
-    ::sched_yield();
-  }
-  return false;
+  } while (newest == 0 && copies != before);
+  return newest != 0;
 }
 
 // The copy that is not the newest sound one is written over: a kill between two stores leaves the other.
