@@ -25,6 +25,9 @@ DICT_ROWS = "dict of bytes, numpy row by row"
 DICT_INTO = "dict of bytes, into the matrix"
 DICT_JOINED = "dict of bytes, joined"
 
+_STEP = 37
+"""How many parts lie between the beginnings of one competitor and of the next."""
+
 _GROUP = 5000
 """Entries put at a time."""
 
@@ -48,11 +51,17 @@ class _Gather:
         self.values, self.keys = values, random_keys(rng, len(values))
         self.row_bytes = values.shape[1] * 4
         parts = rng.permutation(len(values))[: len(values) // count * count].reshape(-1, count)
+        self._users = 0
         self._asked = [_Asked(ids, [self.keys[i] for i in ids]) for ids in parts]
 
     def turns(self) -> Iterator[_Asked]:
-        """Parts that share no row, in turn without end: no call finds in the caches what the call before left there."""
-        return itertools.cycle(self._asked)
+        """Parts that share no row, in turn without end: no call finds in the caches what the call before left there.
+
+        Each competitor begins elsewhere, because several read the same copy of the rows.
+        """
+        begin = self._users * _STEP % len(self._asked)
+        self._users += 1
+        return itertools.cycle([*self._asked[begin:], *self._asked[:begin]])
 
     def matrix(self) -> Floats:
         """A matrix of the asked shape, its pages touched."""
