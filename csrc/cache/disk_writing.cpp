@@ -20,12 +20,24 @@ std::uint64_t record_bytes_of(std::size_t stage_bytes, std::size_t value_bytes) 
   return aligned(kFixedHeadBytes + stage_bytes) + aligned(value_bytes);
 }
 
+bool has_repeats(std::vector<std::uint64_t> hashes) {
+  std::sort(hashes.begin(), hashes.end());
+  return std::adjacent_find(hashes.begin(), hashes.end()) != hashes.end();
+}
+
 }  // namespace
 
 bool DiskTier::write(const std::vector<Entry>& entries) {
   if (!writable()) return false;
   std::uint64_t bytes = 0;
-  for (const Entry& entry : entries) bytes += record_bytes_of(entry.stage->name.size(), entry.value.size());
+  std::vector<std::uint64_t> hashes;
+  hashes.reserve(entries.size());
+  for (const Entry& entry : entries) {
+    bytes += record_bytes_of(entry.stage->name.size(), entry.value.size());
+    hashes.push_back(entry_hash(entry.key, entry.stage->seed));
+  }
+  // An entry that is named twice must see its first value published before the second is compared with what is there.
+  const bool repeats = has_repeats(hashes);
   try {
     std::uint64_t batch = 0;
     bool crowded = false;
@@ -39,9 +51,10 @@ bool DiskTier::write(const std::vector<Entry>& entries) {
           return false;  // larger than the disk's share, or others fill it as fast as it is cleaned
         }
         if (state_.log_bytes + bytes <= room.budget) {
-          for (const Entry& entry : entries) {
-            const std::uint64_t hash = entry_hash(entry.key, entry.stage->seed);
-            if (!holds_same(entry, hash)) append(entry, hash, kValueRecord);
+          for (std::size_t i = 0; i < entries.size(); ++i) {
+            if (holds_same(entries[i], hashes[i])) continue;
+            append(entries[i], hashes[i], kValueRecord);
+            if (repeats) write_out();
           }
           write_out();
           crowded = wants_cleaning(room);

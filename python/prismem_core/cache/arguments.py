@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from numbers import Integral, Real
 from pathlib import Path
 
@@ -26,6 +26,13 @@ def checked_path(value: object, expected: str) -> Path:
     if not os.fspath(value) or "\0" in str(value):
         raise ArgumentError(f"{expected}, got {os.fspath(value)!r}")
     return Path(value)
+
+
+def count_of(what: str, values: object) -> int:
+    """How many there are of a sequence."""
+    if not isinstance(values, Sized) or isinstance(values, str | bytes):
+        raise ArgumentError(f"{what} must be a sequence of them, got {type(values).__name__}")
+    return len(values)
 
 
 def checked_cost(cost: object) -> float:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Literal
 
 import numpy as np
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 
 from prismem_core import _native
 from prismem_core.cache import transfer
-from prismem_core.cache.arguments import Rows, checked_cost, checked_costs, checked_path, rows_for, shown
+from prismem_core.cache.arguments import Rows, checked_cost, checked_costs, checked_path, count_of, rows_for, shown
 from prismem_core.cache.codecs import stack_rows
 from prismem_core.cache.manifests import checked_name
 from prismem_core.cache.reports import CacheStats, Entry, StageCounters, VerifyReport
@@ -99,9 +98,7 @@ class ExecutionCache(TypedValues):
     def __enter__(self) -> ExecutionCache:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def get(self, stage: str, key: Key) -> bytes | None:
@@ -128,9 +125,10 @@ class ExecutionCache(TypedValues):
         self, stage: str, keys: Sequence[Key], values: Sequence[bytes], *, cost: float | Sequence[float] = 0.0
     ) -> None:
         """`put` of each value with one write for all; `cost` is one for all or one a value."""
-        if len(keys) != len(values):
-            raise ArgumentError(f"values must be as many as keys: got {len(values)} for {len(keys)} keys")
-        self._native.put_many(stage, keys, values, checked_costs(cost, len(keys)))
+        count = count_of("keys", keys)
+        if count_of("values", values) != count:
+            raise ArgumentError(f"values must be as many as keys: got {len(values)} for {count} keys")
+        self._native.put_many(stage, keys, values, checked_costs(cost, count))
         self._stored(stage, keys)
 
     def get_or_compute(self, stage: str, key: Key, compute: Callable[[], bytes], *, cost: float | None = None) -> bytes:
@@ -186,7 +184,7 @@ class ExecutionCache(TypedValues):
         """
         if out is None and dimension is None:
             return stack_rows(self.get_arrays(stage, keys), stage, keys)
-        rows = rows_for(len(keys), dimension, out)
+        rows = rows_for(count_of("keys", keys), dimension, out)
         found = np.empty(len(keys), np.bool_)
         self._native.get_rows(stage, keys, rows, found, verify)
         if self._run is not None:
@@ -198,7 +196,7 @@ class ExecutionCache(TypedValues):
         """`put_array` of every row of a float32 matrix (n, d), one write for all; CacheError for NaN and infinities."""
         if not isinstance(rows, np.ndarray) or rows.dtype != np.float32 or rows.ndim != 2:
             raise ArgumentError(f"rows must be a float32 array of shape (n, d), got {shown(rows)}")
-        if len(rows) != len(keys):
+        if len(rows) != count_of("keys", keys):
             raise ArgumentError(f"rows must be as many as keys: got {len(rows)} for {len(keys)} keys")
         if not np.isfinite(rows).all():
             row, column = (int(index[0]) for index in np.nonzero(~np.isfinite(rows)))

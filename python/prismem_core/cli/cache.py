@@ -157,6 +157,8 @@ def prune_command(
 ) -> None:
     """Remove the entries that all the conditions given choose; without other conditions a run's notes go too.
 
+    Their room comes back by and by, or at once with `prismem cache compact`.
+
     Example: prismem cache prune shared-cache --run first --run second
     """
     since = None if unused_since is None else _moment(unused_since)

@@ -120,7 +120,8 @@ void read(InputBytes input) {
     REQUIRE(index->copy_into(*copy) == sound && copy->taken() == entries);
   }
   for (int step = 0; step < 6; ++step) {
-    const std::uint64_t hash = step % 2 == 0 ? word_at(bytes, MappedIndex::kHeaderBytes + 16 * (step % index->slots())) | 1 : 0x7777777777777777u + step;
+    const std::uint64_t known = word_at(bytes, MappedIndex::kHeaderBytes + 16 * (step % index->slots()));
+    const std::uint64_t hash = step % 2 == 0 ? known | 1 : 0x7777777777777777u + step;
     const Location added{static_cast<std::uint32_t>(step + 1), static_cast<std::uint32_t>(0xABC000 + step)};
     const bool inserted = index->insert(hash, added, {1, 2, 3});
     REQUIRE(!inserted || holds(*index, hash, added));
