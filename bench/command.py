@@ -21,7 +21,10 @@ def show_jobs(ops: Sequence[str], jobs: Sequence[str]) -> None:
     """Name the jobs."""
     table = Table("job", "what", "goals")
     for job in select(ops, jobs):
-        goals = [f"{goal.ours} {wanted_text({'wanted': goal.ratio, 'against': goal.against})}" for goal in job.goals]
+        goals = [
+            f"{goal.ours} {wanted_text({'wanted': goal.ratio, 'against': goal.against, 'cost': goal.cost})}"
+            for goal in job.goals
+        ]
         table.add_row(Text(job.name), Text(job.summary), Text("\n".join(goals)))
     _console().print(table)
 

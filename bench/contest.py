@@ -49,21 +49,34 @@ class Competitor:
 
 @dataclass(frozen=True)
 class Finding:
-    """What the check of a result came to: a complaint or "", and figures such as the recall."""
+    """What the check of a result came to: a complaint or "", and figures such as the recall.
+
+    `costs` are what the competitor takes besides the time of the call, each the less the better and named with its unit
+    ("disk_bytes", "reopen_seconds").
+    """
 
     complaint: str = ""
     figures: dict[str, float] = field(default_factory=dict)
+    costs: dict[str, float] = field(default_factory=dict)
+
+
+def _nothing() -> None:
+    pass
 
 
 @dataclass(frozen=True)
 class Contest:
-    """The prepared job. `fp32` is what a float32 program must read and compute: the limit that percentages refer to."""
+    """The prepared job. `fp32` is what a float32 program must read and compute: the limit that percentages refer to.
+
+    `finish` is called after the measurement, however it ended: it closes and removes what the competitors opened.
+    """
 
     data: str
     shape: dict[str, int]
     competitors: Sequence[Competitor]
     check: Callable[[Competitor, Any], Finding]
     fp32: Work
+    finish: Callable[[], None] = _nothing
 
 
 @dataclass(frozen=True)
@@ -71,16 +84,19 @@ class Goal:
     """`ours` shall be `ratio` times as fast as `against`.
 
     `against` is BEST_EXACT, the name of a competitor, or FP32_LIMIT: the time the machine needs at least for the
-    float32 work of the job.
+    float32 work of the job. With `cost` it is not the time but this cost that shall be that much smaller; against
+    AT_MOST, `ratio` is the most that the cost may be.
     """
 
     ours: str
     against: str
     ratio: float
+    cost: str = ""
 
 
 BEST_EXACT = "best exact peer"
 FP32_LIMIT = "float32 limit"
+AT_MOST = "at most"
 
 
 @dataclass(frozen=True)

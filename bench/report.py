@@ -13,7 +13,7 @@ from rich.text import Text
 
 from prismem_core.errors import DataError
 
-from .verdict import reached_text, wanted_text
+from .verdict import cost_text, reached_text, wanted_text
 
 Record = dict[str, Any]
 
@@ -70,7 +70,7 @@ def rate(result: Record) -> str:
 
 
 def note(result: Record) -> str:
-    """Accuracy, recall, the time to build, and why more than the float32 limit is possible."""
+    """Accuracy, recall, costs, waiting, the time to build, and why more than the float32 limit is possible."""
     words = []
     if result["accuracy"] != "exact":
         words.append(result["accuracy"])
@@ -78,6 +78,11 @@ def note(result: Record) -> str:
         words.append(f"recall {result['recall']:.4f}")
     if result["float32_limit"] > 1.0 and result["work"] is not None:
         words.append("reads fewer bytes" if result["work"]["flops"] == 0 else "works on what the caches hold")
+    words += [cost_text(name, amount) for name, amount in result.get("costs", {}).items()]
+    seconds = result["seconds"]
+    # Half as much again by the wall clock, and not too short to tell: it waits for a disk or for others.
+    if seconds.get("wall", 0.0) > max(1.5 * seconds["median"], 1e-4):
+        words.append(f"{duration(seconds['wall'])} by the wall")
     if result["build_seconds"] >= 0.01:
         words.append(f"built in {duration(result['build_seconds'])}")
     return ", ".join(words)

@@ -81,20 +81,10 @@ class _Measurement:
         job, started, load_before = self._job, time.time(), machine.load()
         self._tell(f"{job.name}: making data")
         contest = job.prepare(self._settings.quick)
-        with pinned(self._threads):
-            with library_threads(self._threads):
-                entries = self._built(contest)
-            # Libraries that were loaded meanwhile have pools of their own.
-            with library_threads(self._threads):
-                entries = [entry for entry in entries if self._right(contest, entry)]
-                probes = Probes(self._threads, dram_bytes=QUICK_DRAM_BYTES if self._settings.quick else DRAM_BYTES)
-                self._tell(f"{job.name}: timing {len(entries)} competitors")
-                timings = interleaved(
-                    {**{entry.competitor.name: entry.run for entry in entries}, **probes.calls()},
-                    self._clock,
-                    rounds=self._settings.rounds,
-                    budget_seconds=self._settings.budget_seconds,
-                )
+        try:
+            entries, timings, probes = self._timed(contest)
+        finally:
+            contest.finish()
         limits, best_limits = probes.limits(timings, best=False), probes.limits(timings, best=True)
         results = [
             self._result(entry, timings[entry.competitor.name], contest, limits, best_limits) for entry in entries
@@ -127,6 +117,24 @@ class _Measurement:
             "faults": self._faults,
             "goals": [] if self._settings.quick else judged(job.goals, results, contest, limits),
         }
+
+    def _timed(self, contest: Contest) -> tuple[list[_Entry], dict[str, Timing], Probes]:
+        """The competitors that are right, and what they and the limits of the machine took in turns."""
+        with pinned(self._threads):
+            with library_threads(self._threads):
+                entries = self._built(contest)
+            # Libraries that were loaded meanwhile have pools of their own.
+            with library_threads(self._threads):
+                entries = [entry for entry in entries if self._right(contest, entry)]
+                probes = Probes(self._threads, dram_bytes=QUICK_DRAM_BYTES if self._settings.quick else DRAM_BYTES)
+                self._tell(f"{self._job.name}: timing {len(entries)} competitors")
+                timings = interleaved(
+                    {**{entry.competitor.name: entry.run for entry in entries}, **probes.calls()},
+                    self._clock,
+                    rounds=self._settings.rounds,
+                    budget_seconds=self._settings.budget_seconds,
+                )
+        return entries, timings, probes
 
     def _built(self, contest: Contest) -> list[_Entry]:
         entries = []
@@ -189,6 +197,7 @@ class _Measurement:
             "accuracy": competitor.accuracy,
             **({"complaint": entry.finding.complaint} if entry.finding.complaint else {}),
             **entry.finding.figures,
+            **({"costs": entry.finding.costs} if entry.finding.costs else {}),
             "seconds": asdict(timing),
             "build_seconds": round(entry.build_seconds, 6),
             "work": None if work is None else asdict(work),

@@ -38,20 +38,25 @@ def _cpu_seconds() -> float:
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds a call: the median, the best, and half the distance between the quartiles as a part of the median."""
+    """Seconds a call: the median, the best, and half the distance between the quartiles as a part of the median.
+
+    `wall` is the median by the wall clock, whatever the clock of the others: what waits for a disk shows there alone.
+    """
 
     median: float
     best: float
     spread: float
     rounds: int
     repetitions: int
+    wall: float = 0.0
 
 
-def timing_of(seconds: list[float], repetitions: int) -> Timing:
-    """The summary of the rounds of one competitor; at least one."""
+def timing_of(seconds: list[float], repetitions: int, wall: list[float] | None = None) -> Timing:
+    """The summary of the rounds of one competitor; at least one. `wall` are the same rounds by the wall clock."""
     median = statistics.median(seconds)
     low, high = (seconds[0], seconds[0]) if len(seconds) == 1 else _quartiles(seconds)
-    return Timing(median, min(seconds), (high - low) / 2 / median if median > 0 else 0.0, len(seconds), repetitions)
+    spread = (high - low) / 2 / median if median > 0 else 0.0
+    return Timing(median, min(seconds), spread, len(seconds), repetitions, statistics.median(wall or seconds))
 
 
 def _quartiles(seconds: list[float]) -> tuple[float, float]:
@@ -74,7 +79,7 @@ def interleaved(
     and for repeated calls what the call itself left.
     """
     repetitions: dict[str, int] = {}
-    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in calls}
     for name, call in calls.items():
         started = time.perf_counter()
         call()
@@ -86,17 +91,21 @@ def interleaved(
             break
         for name, call in calls.items():
             seconds[name].append(_seconds(call, clock, repetitions[name]))
-    return {name: timing_of(values, repetitions[name]) for name, values in seconds.items()}
+    return {
+        name: timing_of([own for own, _ in values], repetitions[name], [wall for _, wall in values])
+        for name, values in seconds.items()
+    }
 
 
-def _seconds(call: Call, clock: Clock, repetitions: int) -> float:
+def _seconds(call: Call, clock: Clock, repetitions: int) -> tuple[float, float]:
     collecting = gc.isenabled()
     gc.disable()
     try:
+        began = time.perf_counter()
         started = clock.now()
         for _ in range(repetitions):
             call()
-        return (clock.now() - started) / repetitions
+        return (clock.now() - started) / repetitions, (time.perf_counter() - began) / repetitions
     finally:
         if collecting:
             gc.enable()

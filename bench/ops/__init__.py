@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .. import cache
 from ..contest import Job
 from . import (
     import_cost,
@@ -14,7 +15,17 @@ from . import (
     vector_index,
 )
 
-_OPS = (top_k, mmr_select, segment_max_similarity, similarity, token_overlap, vector_index, lexical_index, import_cost)
+_OPS = (
+    top_k,
+    mmr_select,
+    segment_max_similarity,
+    similarity,
+    token_overlap,
+    vector_index,
+    lexical_index,
+    cache,
+    import_cost,
+)
 
 JOBS: dict[str, Job] = {job.name: job for op in _OPS for job in op.JOBS}
 """Every job by its name, in the order in which they run."""

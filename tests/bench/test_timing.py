@@ -43,6 +43,12 @@ def test_a_summary_of_rounds() -> None:
     assert (found.median, found.best, found.rounds, found.repetitions) == (3.0, 1.0, 5, 7)
     assert found.spread == pytest.approx((4.0 - 2.0) / 2 / 3.0)
     assert timing.timing_of([2.0], 1).spread == 0.0
+    assert timing.timing_of([2.0, 3.0, 4.0], 1, [5.0, 9.0, 7.0]).wall == 7.0
+
+
+def test_the_wall_clock_runs_beside_that_of_the_process() -> None:
+    found = timing.interleaved({"a": lambda: time.sleep(0.03)}, timing.clock_for(1), rounds=3)
+    assert found["a"].median < 0.02 < found["a"].wall
 
 
 def test_one_thread_is_measured_in_cpu_time_and_two_by_the_wall() -> None:
