@@ -13,14 +13,10 @@ namespace {
 
 constexpr std::size_t kBlock = 64;        // looked up at a time
 constexpr std::size_t kLookAhead = 4;      // rows whose first bytes are asked for early
-constexpr std::size_t kCacheLine = 64;
-constexpr std::size_t kFirstLines = 6;     // head and the beginning of the value; the processor follows from there
-constexpr std::size_t kPageLines = 4;      // and starts anew at every page
+constexpr std::size_t kHeadBytes = 128;    // of a record
+constexpr std::size_t kFirstBytes = 384;   // of the value; the processor follows from there
+constexpr std::size_t kPageStart = 256;    // and begins anew at every page
 constexpr std::uintptr_t kPageBytes = 4096;
-
-void fetch(const char* bytes, std::size_t lines) {
-  for (std::size_t line = 0; line < lines; ++line) __builtin_prefetch(bytes + line * kCacheLine);
-}
 
 class RowSink : public ValueSink {
  public:
@@ -84,7 +80,7 @@ double DiskTier::read_rows(Stage& stage, const Key* keys, std::size_t count, std
         if (located[i]) {
           const std::string_view bytes = segment->bytes(offset_of(hits[i].location), kFixedHeadBytes);
           located[i] = !bytes.empty();
-          fetch(bytes.data(), 2);
+          fetch(bytes.data(), kHeadBytes);
           index_->prefetch_detail(probe.slot);
         }
       }
@@ -92,9 +88,9 @@ double DiskTier::read_rows(Stage& stage, const Key* keys, std::size_t count, std
         const std::size_t ahead = i + kLookAhead;
         if (ahead < here && located[ahead]) {
           const char* next = hits[ahead].segment->bytes(offset_of(hits[ahead].location), kFixedHeadBytes).data();
-          fetch(next + 2 * kCacheLine, kFirstLines);
+          fetch(next + kHeadBytes, kFirstBytes);
           const char* page = next + (kPageBytes - reinterpret_cast<std::uintptr_t>(next) % kPageBytes);
-          if (page < next + dimension * sizeof(float)) fetch(page, kPageLines);
+          if (page < next + dimension * sizeof(float)) fetch(page, kPageStart);
         }
         if (!located[i]) continue;
         Hit& hit = hits[i];
