@@ -5,13 +5,17 @@ BIN := $(VENV)/bin
 RUN ?= runs/demo-$(shell date +%Y%m%d-%H%M%S)
 SOURCES := pyproject.toml CMakeLists.txt $(shell find csrc cmake -type f 2>/dev/null)
 
-.PHONY: demo test lint types check bench check-native check-simde check-fuzz check-guards write-guards clean
+.PHONY: demo test soak lint types check bench check-native check-simde check-fuzz check-guards write-guards clean
 
 demo: $(VENV)/.offline
 	$(BIN)/prismem evolve --data sample --run $(RUN)
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest
+
+# The long versions of tests: thousands of random program edits and the like, an hour and more.
+soak: $(VENV)/.dev
+	$(BIN)/python -m pytest -m soak
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

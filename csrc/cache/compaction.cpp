@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <deque>
 #include <utility>
 
 #include "cache/disk_tier.hpp"
@@ -150,6 +151,7 @@ void DiskTier::empty_segment(std::uint64_t number, Emptied& emptied) {
     if (stopping_) return;
     const Directory::Turn turn(*directory_);
     settle();
+    std::deque<Detail> details;  // what moves keeps its priority; the addresses must last until it is published
     for (std::uint64_t bytes = 0; next < records.size() && bytes < kStepBytes; ++next) {
       Segment::Record record;
       if (!segment->record(records[next].first, record)) continue;
@@ -158,11 +160,13 @@ void DiskTier::empty_segment(std::uint64_t number, Emptied& emptied) {
       const std::uint64_t hash = entry_hash(header.key, stage.seed);
       const Location location = location_at(number, records[next].first);
       bool live = false;
+      details.emplace_back();
       {
         std::shared_lock lock(view_mutex_);
         MappedIndex::Probe probe = index_->probe(hash);
         Location found;
         while (!live && index_->next(probe, found)) live = found.segment == location.segment && found.unit == location.unit;
+        if (live) details.back() = index_->detail(probe.slot);
       }
       if (!live) continue;
       if (!segment->sound(record)) {
@@ -170,7 +174,7 @@ void DiskTier::empty_segment(std::uint64_t number, Emptied& emptied) {
         forget(header.stage, header.key, hash, &location);
         continue;
       }
-      append({&stage, header.key, record.value, header.cost, header.stored_at}, hash, kValueRecord);
+      append({&stage, header.key, record.value, header.cost, header.stored_at, &details.back()}, hash, kValueRecord);
       bytes += records[next].second;
       emptied.moved_bytes += records[next].second;
     }

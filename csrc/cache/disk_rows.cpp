@@ -11,7 +11,7 @@
 namespace prismem::cache {
 namespace {
 
-constexpr std::size_t kBlock = 256;        // looked up at a time
+constexpr std::size_t kBlock = 64;        // looked up at a time
 constexpr std::size_t kLookAhead = 4;      // rows whose first bytes are asked for early
 constexpr std::size_t kCacheLine = 64;
 constexpr std::size_t kFirstLines = 6;     // head and the beginning of the value; the processor follows from there

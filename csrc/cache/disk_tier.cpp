@@ -200,6 +200,11 @@ bool DiskTier::contains(const Name& name) {
 void DiskTier::touch(const Hit& hit, std::uint32_t now) const {
   const Detail before = index_->detail(hit.slot);
   const RecordHeader& header = hit.record.header;
+  if (inflation_read_at_.load(std::memory_order_relaxed) != now) {
+    inflation_read_at_.store(now, std::memory_order_relaxed);
+    LogState state{};  // others may have put meanwhile
+    if (index_->state(state)) inflation_.store(state.inflation, std::memory_order_relaxed);
+  }
   const double renewed =
       priority(inflation_.load(std::memory_order_relaxed), static_cast<double>(header.cost), header.record_bytes());
   // Most uses come soon after another; they write nothing.

@@ -55,7 +55,8 @@ class DiskTier {
     Key key;
     std::string_view value;
     float cost = 0.0f;
-    std::uint32_t stored_at = 0;  // 0: now
+    std::uint32_t stored_at = 0;     // 0: now
+    const Detail* kept = nullptr;    // of a record that is moved
   };
   // Appends the entries unless the same values are there. False when the disk does not take them: after a failure the tier writes no more,
   // tells `notice` once, and forgets the entries so that older values of them never come back.
@@ -127,6 +128,7 @@ class DiskTier {
     std::uint64_t offset;  // in the tail segment
     std::uint64_t record_bytes;
     float cost;
+    const Detail* kept = nullptr;  // of a record that is moved: not a use
   };
   bool holds_same(const Entry& entry, std::uint64_t hash);
   void append(const Entry& entry, std::uint64_t hash, std::uint8_t kind);
@@ -173,7 +175,8 @@ class DiskTier {
   std::unique_ptr<Directory> directory_;  // null: not even readable
   std::atomic<bool> writable_{false};
   std::atomic<std::uint64_t> damaged_{0};
-  std::atomic<double> inflation_{0.0};
+  mutable std::atomic<double> inflation_{0.0};
+  mutable std::atomic<std::uint32_t> inflation_read_at_{0};
 
   mutable ViewLock view_mutex_;  // guards the four below
   std::shared_ptr<MappedIndex> index_;  // of a writer it may change to another mapping of the same file at any time

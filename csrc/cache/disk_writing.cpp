@@ -116,7 +116,7 @@ void DiskTier::append(const Entry& entry, std::uint64_t hash, std::uint8_t kind)
   const std::size_t head_bytes =
       write_head(head, kind, stage, entry.key, entry.value.size(), value_crc, entry.cost, stored_at, seed);
   if (kind == kValueRecord) {
-    pending_.push_back({stage, entry.key, hash, state_.tail_bytes + buffer_.size(), record_bytes, entry.cost});
+    pending_.push_back({stage, entry.key, hash, state_.tail_bytes + buffer_.size(), record_bytes, entry.cost, entry.kept});
   }
   if (record_bytes <= kBufferBytes) {
     buffer_.append(head, head_bytes);
@@ -161,7 +161,11 @@ void DiskTier::mark_dirty() {
 
 void DiskTier::publish(const Pending& pending) {
   const Location location = location_at(state_.tail_segment, pending.offset);
-  const Detail detail{priority(state_.inflation, static_cast<double>(pending.cost), pending.record_bytes), record_units(pending.record_bytes), unix_seconds()};
+  const auto cost = static_cast<double>(pending.cost);
+  if (pending.kept == nullptr) state_.inflation += kCreep * worth(cost, pending.record_bytes);
+  const Detail detail = pending.kept != nullptr ? *pending.kept
+                                                : Detail{priority(state_.inflation, cost, pending.record_bytes),
+                                                         record_units(pending.record_bytes), unix_seconds()};
   for (int attempt = 0; attempt < 3; ++attempt) {
     Hit hit;
     Look look;

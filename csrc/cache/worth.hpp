@@ -18,6 +18,10 @@ inline double worth(double cost, std::uint64_t bytes) {
   return std::min(cost / static_cast<double>(std::max<std::uint64_t>(bytes, 1)), kLargestWorth);
 }
 
+// On disk the inflation also creeps by this part of an entry's worth at each put, so that among entries of one worth, whose priorities would
+// be equal between two evictions, the one put or used longest ago goes first. A billion puts add a thousandth of the worth.
+constexpr double kCreep = 1.0 / (std::uint64_t{1} << 40);
+
 // GreedyDual-Size (Cao and Irani 1997): an entry's priority is set at each use; the lowest goes first, and its priority
 // becomes the inflation, which ages all that are not used again.
 inline double priority(double inflation, double cost, std::uint64_t bytes) { return inflation + worth(cost, bytes); }

@@ -105,7 +105,15 @@ std::vector<Key> keys_of(py::handle values) {
   const py::tuple tuple = tuple_of(values, "keys");
   std::vector<Key> keys;
   keys.reserve(tuple.size());
-  for (const py::handle value : tuple) keys.push_back(key_of(value));
+  for (std::size_t i = 0; i < tuple.size(); ++i) {
+    constexpr std::size_t kAhead = 8;  // keys of a large batch lie anywhere in memory
+    if (i + kAhead < tuple.size()) {
+      const char* next = reinterpret_cast<const char*>(PyTuple_GET_ITEM(tuple.ptr(), static_cast<Py_ssize_t>(i + kAhead)));
+      __builtin_prefetch(next);
+      __builtin_prefetch(next + 64);
+    }
+    keys.push_back(key_of(PyTuple_GET_ITEM(tuple.ptr(), static_cast<Py_ssize_t>(i))));
+  }
   return keys;
 }
 

@@ -31,7 +31,7 @@ def test_commands_and_documents_exist() -> None:
     from prismem_core.cli.main import app
 
     commands = get_command(app).commands  # type: ignore[attr-defined]
-    used = set(re.findall(r"^prismem (\w+)", README, re.MULTILINE))
+    used = set(re.findall(r"^prismem ([\w-]+)", README, re.MULTILINE))
     assert used
     assert used <= set(commands)
     for path in re.findall(r"`(docs/\w+\.md|[A-Z]+\.md)`", README):

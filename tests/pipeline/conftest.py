@@ -34,11 +34,26 @@ class CountingChat:
         return self._chat.complete(requests)
 
 
+class RecordingCache(ExecutionCache):
+    """Notes the keys that were stored anew since the last look."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.known: set[tuple[str, str]] = set()
+        self.fresh: Counter[str] = Counter()
+
+    def put_json(self, stage: str, key: str, value: Any, **options: Any) -> None:
+        if (stage, key) not in self.known:
+            self.known.add((stage, key))
+            self.fresh[stage] += 1
+        super().put_json(stage, key, value, **options)
+
+
 class World:
     """Pipelines over one cache; `calls` counts what was really asked since the last look."""
 
     def __init__(self, sandbox: Sandbox) -> None:
-        self.cache = ExecutionCache()
+        self.cache = RecordingCache()
         self.chat = CountingChat()
         self.ledger = Ledger()
         self.sandbox = sandbox

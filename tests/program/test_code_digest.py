@@ -177,7 +177,7 @@ def test_edits_that_index_sees(name: str) -> None:
 )
 def test_dynamic_look_ups_make_the_whole_module_count(lookup: str) -> None:
     dynamic = change(("    def _join", f"    def _any(self, query):\n        return {lookup}\n\n    def _join"))
-    assert code_digest(dynamic.replace("TOP = 20", "TOP = 21"), INDEX) != code_digest(dynamic, INDEX)
+    assert code_digest(dynamic.replace("JOINER =", "JOINER = 1 and"), INDEX) != code_digest(dynamic, INDEX)
     assert code_digest(dynamic + "# note\n", INDEX) == code_digest(dynamic, INDEX)
     assert code_digest(dynamic.replace("Keeps texts", "Holds texts"), INDEX) == code_digest(dynamic, INDEX)
 
@@ -188,8 +188,9 @@ def test_docstrings_count_where_the_program_reads_them() -> None:
 
 
 def test_order_of_definitions_counts_only_where_it_can_matter() -> None:
-    moved = change(("TOP = 20\n", ""), ("SIZE = 3\n", "SIZE = 3\nTOP = 20\n"))
-    assert code_digest(moved, RETRIEVE) == code_digest(BASE, RETRIEVE)
+    plain = ("    @traced\n", "")
+    moved = change(plain, ("TOP = 20\n", ""), ("SIZE = 3\n", "SIZE = 3\nTOP = 20\n"))
+    assert code_digest(moved, RETRIEVE) == code_digest(change(plain), RETRIEVE)
     first = change(
         ("TOP = 20\n", "TOP = 20\nLAST = SIZE_ = TOP\nTOP = 30\n"), ("rank(scores):\n", "rank(scores, n=LAST):\n")
     )
@@ -211,3 +212,110 @@ def test_names_reached_through_format_fields_and_mangling() -> None:
         ("limit = 5", "limit = 5\n    label = 'x'"), ("self.rows = []", 'self.rows = ["{0.label}".format(self)]')
     )
     assert code_digest(formatted.replace("'x'", "'y'"), INDEX) != code_digest(formatted, INDEX)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("QUEUE = deque('abc')\nDONE = deque.rotate(QUEUE, 1)", "QUEUE = deque('abc')\nDONE = deque.rotate(QUEUE, 2)"),
+        ("QUEUE = []\nDONE = sorted('ab', key=QUEUE.append)", "QUEUE = []\nDONE = sorted('abc', key=QUEUE.append)"),
+        (
+            "QUEUE = []\nADD = QUEUE.append\nDONE = max('ab', key=ADD)",
+            "QUEUE = []\nADD = QUEUE.append\nDONE = max('a', key=ADD)",
+        ),
+        (
+            "QUEUE = re.finditer('.', 'abc')\nDONE = list(QUEUE)",
+            "QUEUE = re.finditer('.', 'abc')\nDONE = [list(QUEUE)[:0], 1]",
+        ),
+        ("QUEUE = zip('abc')\nDONE = list(zip('x', QUEUE))", "QUEUE = zip('abc')\nDONE = list(zip('xy', QUEUE))"),
+        (
+            "QUEUE = ['a']\nDONE = re.sub('a', QUEUE.append, 'a')",
+            "QUEUE = ['a']\nDONE = re.sub('a', QUEUE.append, 'aa')",
+        ),
+        ("QUEUE = (c for c in 'ab'), 1\nDONE = 1", "QUEUE = (c for c in 'abc'), 1\nDONE = 1"),
+    ],
+)
+def test_statements_that_change_what_another_name_holds_always_count(before: str, after: str) -> None:
+    using = change(
+        ("from collections import Counter\n", "from collections import Counter, deque\n"),
+        ("SIZE = 3\n", f"SIZE = 3\n{before}\n"),
+        ("for unit in units:", "for unit in [*units, *QUEUE]:"),
+    )
+    assert code_digest(using.replace(before, after), INDEX) != code_digest(using, INDEX)
+    assert code_digest(using.replace("'Answer'", "'Reply'"), INDEX) == code_digest(using, INDEX)
+
+
+@pytest.mark.parametrize("outer", ["SIZE", "len"])
+def test_a_member_that_hides_a_name_counts_with_its_place(outer: str) -> None:
+    plain = ("    @traced\n", "")  # so that nothing runs when the module is loaded
+    first = change(plain, ("    limit = 5\n", f"    {outer} = 7\n    limit = {outer}\n"))
+    second = change(plain, ("    limit = 5\n", f"    limit = {outer}\n    {outer} = 7\n"))
+    assert code_digest(first, INDEX) != code_digest(second, INDEX)
+
+
+@pytest.mark.parametrize(
+    "reader",
+    [
+        "'{0.__doc__}'.format(self)",
+        "('{0.__doc__' + '}').format(self)",
+        "getattr(self, '__doc__')",
+        "('{0.__do' + 'c__}').format(self)",
+        "str.format('{0.__d' 'oc__}', self)",
+        "str.format('{0.__d' + 'oc__}', self)",
+    ],
+)
+def test_docstrings_that_texts_name_count(reader: str) -> None:
+    reading = change(("    def _join", f"    def _any(self):\n        return {reader}\n\n    def _join"))
+    assert code_digest(reading.replace("Keeps texts", "Holds texts"), INDEX) != code_digest(reading, INDEX)
+
+
+def test_lines_count_where_the_program_reads_them() -> None:
+    reading = change(("rank(self.rows)", "rank([self._join.__code__.co_firstlineno])"))
+    assert code_digest("# a line more\n" + reading, RETRIEVE) != code_digest(reading, RETRIEVE)
+    assert code_digest("# a line more\n" + BASE, RETRIEVE) == code_digest(BASE, RETRIEVE)
+
+
+@pytest.mark.parametrize("text", ["'self.bag.label'", "'bag.' 'label'", "'{0.' + 'label}'", "'label'"])
+def test_names_in_texts_count_as_names(text: str) -> None:
+    formatted = change(("limit = 5", "limit = 5\n    label = 'x'"), ("self.rows = []", f"self.rows = [{text}]"))
+    assert code_digest(formatted.replace("'x'", "'y'"), INDEX) != code_digest(formatted, INDEX)
+
+
+@pytest.mark.parametrize(
+    "door", ["typing.operator.attrgetter(rows)", "re.sys.modules", "typing.get_type_hints(self)", "rows.f_globals"]
+)
+def test_back_doors_to_any_name_make_the_whole_module_count(door: str) -> None:
+    dynamic = change(("    def _join", f"    def _any(self, rows):\n        return {door}\n\n    def _join"))
+    assert code_digest(dynamic.replace("JOINER =", "JOINER = 1 and"), INDEX) != code_digest(dynamic, INDEX)
+
+
+def test_a_function_that_only_its_decorator_makes_known_counts() -> None:
+    noted = change(
+        ("def rank(scores)", "NOTED = []\n\n\ndef note(f):\n    NOTED.append(f)\n\n\ndef rank(scores)"),
+        ("@dataclass\nclass Query", "@note\ndef handler(x):\n    return x + 1\n\n\n@dataclass\nclass Query"),
+        ("self.rows = []", "self.rows = [f(1) for f in NOTED]"),
+    )
+    assert code_digest(noted.replace("x + 1", "x + 2"), INDEX) != code_digest(noted, INDEX)
+
+
+def test_definitions_of_a_plain_program_may_stand_in_any_order() -> None:
+    plain = change(("    @traced\n", ""))
+    one, other = "STOP = ", "SIZE = 3\n"
+    moved = plain.replace(other, "").replace(one, other + one)
+    assert moved != plain
+    assert code_digest(moved, INDEX) == code_digest(plain, INDEX)
+    methods = plain.replace("    def _join(self, rows):\n        return JOINER.join(rows)\n\n", "")
+    methods = methods.replace(
+        "    limit = 5\n", "    def _join(self, rows):\n        return JOINER.join(rows)\n\n    limit = 5\n"
+    )
+    assert code_digest(methods, RETRIEVE) == code_digest(plain, RETRIEVE)
+
+
+def test_a_format_with_whole_fields_is_no_dynamic_look_up() -> None:
+    using = change(
+        ("SIZE = 3\n", "SIZE = 3\nLINE = '{0}: {1}, {{}}'\n"),
+        ("return self._join(rank(self.rows))", "return LINE.format(1, self._join(rank(self.rows)))"),
+    )
+    assert code_digest(using.replace("JOINER =", "JOINER = 1 and"), INDEX) == code_digest(using, INDEX)
+    pieces = using.replace("'{0}: {1}, {{}}'", "'{0}: ' + '{' + '1.lab' 'el}'")
+    assert code_digest(pieces.replace("JOINER =", "JOINER = 1 and"), INDEX) != code_digest(pieces, INDEX)

@@ -254,3 +254,28 @@ def test_a_ledger_on_a_full_disk_says_so_and_keeps_no_half_line(
     ledger.record("chat", "plan", "k2", 10, 2)
     ledger.close()
     assert Ledger(path, read_only=True).totals()["chat", "plan"].calls == 2
+
+
+def test_a_ledger_says_in_which_iteration_a_call_was_made(tmp_path: Path) -> None:
+    path = tmp_path / "calls.jsonl"
+    ledger = Ledger(path)
+    ledger.record("chat", "plan", "k1", 1, 1)
+    ledger.begin_iteration(0)
+    with ledger.scope(program="n00"):
+        ledger.record("chat", "plan", "k2", 2, 2)
+        ledger.begin_iteration(1)
+        ledger.record("chat", "plan", "k3", 3, 3)
+    with ledger.scope(purpose="test"):
+        ledger.record("chat", "plan", "k4", 4, 4)
+    ledger.close()
+    expected = {(None, "plan", ""): 1, (0, "plan", ""): 2, (1, "plan", ""): 3, (1, "plan", "test"): 4}
+    for one in (ledger, Ledger(path, read_only=True)):
+        assert {key: usage.input_tokens for key, usage in one.by_iteration().items()} == expected
+
+
+def test_a_salt_keeps_equal_texts_apart() -> None:
+    ledger = Ledger()
+    embedder = CachedEmbedder(Letters(), ExecutionCache(), ledger)
+    rows = [embedder.embed(["xy"], salt) for salt in ("", "a", "b", "a", "")]
+    assert all(np.array_equal(row, rows[0]) for row in rows)
+    assert ledger.totals()["embedder", "embed"].calls == 3

@@ -23,6 +23,7 @@ from prismem_core.jobs.settings import JobSettings, build_job_settings
 from prismem_core.jobs.workbench import Workbench, make_roles
 from prismem_core.program import library
 from prismem_core.program.program import Program
+from prismem_core.roles.ledger import Ledger
 from prismem_core.runs.events import Evaluated, ProgramAdded, RunFinished
 from prismem_core.runs.run import MANIFEST, Manifest, Run, read_manifest
 from prismem_core.tasks.datasets import annotate, load, summary
@@ -55,6 +56,21 @@ Watch = Callable[[Workbench], None]
 
 def unwatched(bench: Workbench) -> None:
     """A watcher that looks away."""
+
+
+class _InLedger:
+    """An observer that also tells the ledger which iteration makes the calls from now on."""
+
+    def __init__(self, observer: Observer, ledger: Ledger) -> None:
+        self._observer = observer
+        self._ledger = ledger
+        self.on_resume = observer.on_resume
+        self.on_event = observer.on_event
+        self.on_stage_progress = observer.on_stage_progress
+
+    def on_step(self, iteration: int, iterations: int, step: str) -> None:
+        self._ledger.begin_iteration(iteration)
+        self._observer.on_step(iteration, iterations, step)
 
 
 def start_run(
@@ -154,6 +170,7 @@ def _go_on(run: Run, job: EvolutionJob, dataset: Dataset, split: Split, observer
         bench.cache.tagged(run=run_name(directory)),
     ):
         watch(bench)
+        observer = _InLedger(observer, bench.ledger)
         laboratory = TaskLaboratory(
             bench.evaluator,
             bench.evaluator.tasks(split.train),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,13 +13,24 @@ from prismem_core.pipeline.structured import CompletesWithSalt
 from prismem_core.pipeline.trace import StageUsage
 from prismem_core.program.collections.query import CollectionQuery, Hits
 from prismem_core.prompts.catalog import render
-from prismem_core.roles.protocols import ChatRequest, Embedder
+from prismem_core.roles.protocols import ChatRequest
+
+
+class EmbedsWithSalt(Protocol):
+    """An embedder behind the cache."""
+
+    identity: str
+    dimension: int
+
+    def embed(self, texts: Sequence[str], salt: str = "") -> NDArray[np.float32]: ...
 
 
 class EngineBackend:
     """The engine's side of a program's backend: calls meet the cached roles and are counted."""
 
-    def __init__(self, chat: CompletesWithSalt, embedder: Embedder, stage: str, max_tokens: int, salt: str) -> None:
+    def __init__(
+        self, chat: CompletesWithSalt, embedder: EmbedsWithSalt, stage: str, max_tokens: int, salt: str
+    ) -> None:
         self.usage = StageUsage()
         self.dimension = embedder.dimension
         self._chat = chat
@@ -41,7 +53,7 @@ class EngineBackend:
     def embed(self, texts: list[str]) -> NDArray[np.float32]:
         """Rows (n, d) float32 of length 1."""
         self._count_embedded(texts)
-        return self._embedder.embed(texts)
+        return self._embedder.embed(texts, salt=self._salt)
 
     def _count_embedded(self, texts: Sequence[str]) -> None:
         self.usage.embed(len(texts), sum(-(-len(text) // 4) for text in texts))
@@ -53,7 +65,7 @@ class HoldingBackend(EngineBackend):
     def __init__(
         self,
         chat: CompletesWithSalt,
-        embedder: Embedder,
+        embedder: EmbedsWithSalt,
         stage: str,
         max_tokens: int,
         salt: str,

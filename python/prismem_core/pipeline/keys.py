@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from prismem_core.digests import digest
@@ -10,6 +11,14 @@ from prismem_core.program.components import code_digest, stage_digests
 from prismem_core.program.program import Program
 
 Reuse = Literal["content", "paper", "off"]
+
+INDEX_ROOTS = ("Memory.__init__", "Memory.index", "MemoryUnit")
+RETRIEVE_ROOTS = ("Memory.retrieve", "Query")
+"""The components whose code, with all it can run, decides a built memory and what a query finds in one."""
+
+
+# A run asks for the keys of its program at every stage, and a program comes back as the parent of the next.
+_KEPT_PROGRAMS = 64
 
 
 @dataclass(frozen=True)
@@ -23,6 +32,7 @@ class StageKeys:
     answer: str
 
 
+@lru_cache(_KEPT_PROGRAMS)
 def stage_keys(program: Program, reuse: Reuse) -> StageKeys:
     """Keys of a program.
 
@@ -34,8 +44,8 @@ def stage_keys(program: Program, reuse: Reuse) -> StageKeys:
     if reuse == "off":
         own = digest("off", program.digest)
         return StageKeys(own, own, own, own, own)
-    index = code_digest(program.source, ["Memory.__init__", "Memory.index", "MemoryUnit"])
-    retrieve = code_digest(program.source, ["Memory.retrieve", "Query"])
+    index = code_digest(program.source, INDEX_ROOTS)
+    retrieve = code_digest(program.source, RETRIEVE_ROOTS)
     if reuse == "content":
         return StageKeys("", index, "", retrieve, "")
     paper = stage_digests(program.source)

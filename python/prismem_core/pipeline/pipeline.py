@@ -14,7 +14,7 @@ from prismem_core.cache import ExecutionCache
 from prismem_core.digests import digest
 from prismem_core.errors import CandidateError
 from prismem_core.pipeline.answer import answer
-from prismem_core.pipeline.backend import EngineBackend, HoldingBackend
+from prismem_core.pipeline.backend import EmbedsWithSalt, EngineBackend, HoldingBackend
 from prismem_core.pipeline.costs import Stopwatch
 from prismem_core.pipeline.extract import Extraction, extract
 from prismem_core.pipeline.flights import Held, Holdings
@@ -29,7 +29,6 @@ from prismem_core.program.interface import COLLECTION_VERSION, Interface, Progra
 from prismem_core.program.program import Program
 from prismem_core.program.sandbox import CollectionLimits, Limits, Sandbox
 from prismem_core.roles.ledger import Ledger
-from prismem_core.roles.protocols import Embedder
 from prismem_core.tasks.history import History
 
 Progress = Callable[[str, int, int], None]
@@ -91,7 +90,7 @@ class Pipeline:
     def __init__(
         self,
         chat: CompletesWithSalt,
-        embedder: Embedder,
+        embedder: EmbedsWithSalt,
         cache: ExecutionCache,
         sandbox: Sandbox,
         settings: PipelineSettings | None = None,

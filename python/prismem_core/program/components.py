@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -21,6 +22,7 @@ __all__ = [
     "Components",
     "changed_components",
     "code_digest",
+    "reaching",
     "restart_stage",
     "reusable_stages",
     "stage_digests",
@@ -124,15 +126,16 @@ def literal_attribute(call: ast.Call) -> str | None:
     return None
 
 
-def _reachable(roots: Iterable[str], references: Mapping[str, frozenset[str]]) -> set[str]:
-    seen: set[str] = set()
-    stack = list(roots)
-    while stack:
-        name = stack.pop()
-        if name not in seen:
-            seen.add(name)
-            stack.extend(references.get(name, ()))
-    return seen
+def _chains(root: str, references: Mapping[str, frozenset[str]]) -> dict[str, tuple[str, ...]]:
+    """Every component that `root` reaches, itself included, with a shortest chain of references to it."""
+    found: dict[str, tuple[str, ...]] = {}
+    queue: deque[tuple[str, ...]] = deque([(root,)])
+    while queue:
+        chain = queue.popleft()
+        if chain[-1] not in found:
+            found[chain[-1]] = chain
+            queue.extend((*chain, name) for name in sorted(references.get(chain[-1], ())))
+    return found
 
 
 def changed_components(parent: Components | str, candidate: Components | str) -> list[str]:
@@ -142,15 +145,13 @@ def changed_components(parent: Components | str, candidate: Components | str) ->
     return sorted(name for name in names if before.shapes.get(name) != after.shapes.get(name))
 
 
-def restart_stage(parent: Components | str, candidate: Components | str) -> str | None:
-    """The stage at which the candidate's re-execution begins, None if nothing changed.
+def reaching(parent: Components | str, candidate: Components | str) -> dict[str, tuple[str, ...]]:
+    """Each component of Table 6 that changed or reaches a changed one by the references of either version.
 
-    A component Table 6 names counts as changed too if it reaches a changed one by the references of either version.
+    The value is a shortest chain from it to a changed component, itself alone where it changed.
     """
     before, after = _components(parent), _components(candidate)
     changed = set(changed_components(before, after))
-    if not changed:
-        return None
     union = {
         name: before.references.get(name, frozenset()) | after.references.get(name, frozenset())
         for name in {*before.references, *after.references}
@@ -159,8 +160,25 @@ def restart_stage(parent: Components | str, candidate: Components | str) -> str 
     special = frozenset(name for name in union if is_special(name))
     for root in ("Memory.__init__", "Memory.index", MEMORY_CLASS):
         union[root] = union.get(root, frozenset()) | special
+    found = {}
+    for name in NAMED:
+        chains = [chain for end, chain in _chains(name, union).items() if end in changed]
+        if chains:
+            found[name] = min(chains, key=lambda chain: (len(chain), chain))
+    return found
+
+
+def restart_stage(parent: Components | str, candidate: Components | str) -> str | None:
+    """The stage at which the candidate's re-execution begins, None if nothing changed.
+
+    A component Table 6 names counts as changed too if it reaches a changed one by the references of either version.
+    """
+    before, after = _components(parent), _components(candidate)
+    changed = changed_components(before, after)
+    if not changed:
+        return None
     starts = {NAMED.get(name, "indexing") for name in changed}
-    starts.update(stage for name, stage in NAMED.items() if _reachable([name], union) & changed)
+    starts.update(NAMED[name] for name in reaching(before, after))
     return min(starts, key=STAGES.index)
 
 
@@ -171,8 +189,7 @@ def reusable_stages(start: str | None) -> list[str]:
 
 def stage_digests(source: str) -> dict[str, str]:
     """For `extraction`, `indexing`, `planning` and `answer`, a digest of all that makes `restart_stage` begin there or
-    before: where two programs share it, re-execution from one to the other begins later. It also holds what unnamed
-    helpers reach, and so may differ where `restart_stage` begins later.
+    before: two programs share it exactly where re-execution from one to the other begins later.
     """
     components = Components.parse(source)
     references = dict(components.references)
@@ -182,10 +199,11 @@ def stage_digests(source: str) -> dict[str, str]:
     result = {}
     for stage in ("extraction", "indexing", "planning", "answer"):
         last = STAGES.index(stage)
-        roots = {name for name in components.shapes if STAGES.index(NAMED.get(name, "indexing")) <= last}
-        roots.update(name for name, begins in NAMED.items() if STAGES.index(begins) <= last)
-        reached = _reachable(roots, references)
-        result[stage] = digest("stage", stage, {name: components.shapes.get(name) for name in sorted(reached)})
+        counting = {name for name in components.shapes if STAGES.index(NAMED.get(name, "indexing")) <= last}
+        for name, begins in NAMED.items():
+            if STAGES.index(begins) <= last:
+                counting.update(_chains(name, references))
+        result[stage] = digest("stage", stage, {name: components.shapes.get(name) for name in sorted(counting)})
     return result
 
 

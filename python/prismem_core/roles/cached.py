@@ -171,9 +171,13 @@ class CachedEmbedder:
         self._cache = cache
         self._ledger = ledger
 
-    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Rows (n, d) float32 in the order of `texts`; (0, d) for no text. Raises RoleError for a malformed result."""
-        keys = [digest("embedding", self.identity, text) for text in texts]
+    def embed(self, texts: Sequence[str], salt: str = "") -> NDArray[np.float32]:
+        """Rows (n, d) float32 in the order of `texts`; (0, d) for no text. Raises RoleError for a malformed result.
+
+        `salt` keeps runs of equal texts apart, as that of a chat does.
+        """
+        salts = (salt,) if salt else ()
+        keys = [digest("embedding", self.identity, *salts, text) for text in texts]
         unique = dict(zip(keys, texts, strict=True))
         order = list(unique)
         rows, found = self._cache.get_rows(EMBEDDING_STAGE, order, self.dimension)

@@ -71,8 +71,10 @@ class Ledger:
         self._lock = threading.Lock()
         self._totals: dict[tuple[str, str], Usage] = {}
         self._purposes: dict[tuple[str, str, str], Usage] = {}
+        self._iterations: dict[tuple[int | None, str, str], Usage] = {}
         self._launches = Launches()
         self._scope: dict[str, Any] = {}
+        self._iteration: int | None = None
         self._descriptor: int | None = None
         self._path = path
         if path is not None:
@@ -105,6 +107,8 @@ class Ledger:
         program, stage, purpose = str(record.get("program", "")), str(record["stage"]), str(record.get("purpose", ""))
         self._totals.setdefault((str(record["role"]), stage), Usage()).add(usage)
         self._purposes.setdefault((program, stage, purpose), Usage()).add(usage)
+        iteration = record.get("iteration")
+        self._iterations.setdefault((None if iteration is None else int(iteration), stage, purpose), Usage()).add(usage)
 
     @contextmanager
     def scope(self, **fields: Any) -> Iterator[None]:
@@ -117,11 +121,16 @@ class Ledger:
             with self._lock:
                 self._scope = before
 
+    def begin_iteration(self, iteration: int) -> None:
+        """Mark every record from now on as made in that iteration of a run."""
+        with self._lock:
+            self._iteration = iteration
+
     def record(self, role: str, stage: str, key: str, input_tokens: int, output_tokens: int) -> None:
         """Count one call that was made; raises RunError if the file cannot take it."""
         with self._lock:
             line = {
-                **self._scope,
+                **self._fields(),
                 "role": role,
                 "stage": stage,
                 "key": key,
@@ -135,7 +144,10 @@ class Ledger:
         """Count searches of collections that were answered together, and what was launched for them."""
         with self._lock:
             self._launches.add(calls, launches)
-            self._write({**self._scope, "role": ENGINE, "calls": calls, "launches": dict(launches)})
+            self._write({**self._fields(), "role": ENGINE, "calls": calls, "launches": dict(launches)})
+
+    def _fields(self) -> dict[str, Any]:
+        return self._scope if self._iteration is None else {**self._scope, "iteration": self._iteration}
 
     def _write(self, line: Mapping[str, Any]) -> None:
         if self._descriptor is None:
@@ -164,6 +176,11 @@ class Ledger:
         """Usage by (program, stage, purpose), in sorted order."""
         with self._lock:
             return {key: Usage(**self._purposes[key].to_dict()) for key in sorted(self._purposes)}
+
+    def by_iteration(self) -> dict[tuple[int | None, str, str], Usage]:
+        """Usage by (iteration, stage, purpose); None for what was recorded outside the iterations of a run."""
+        with self._lock:
+            return {key: Usage(**usage.to_dict()) for key, usage in self._iterations.items()}
 
     def for_purpose(self, purpose: str) -> Usage:
         """All usage recorded inside a scope of that purpose."""

@@ -4,7 +4,7 @@ lineage.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,8 +43,11 @@ class Contents:
         return str(self.data["final"] or self.data["best"])
 
 
-def contents(record: RunRecord, ledger: Ledger | None) -> Contents:
-    """Fold the journal of a run (finished or not) and the ledger of its calls into a report."""
+def contents(record: RunRecord, ledger: Ledger | None, reuse: Sequence[Mapping[str, Any]] = ()) -> Contents:
+    """Fold the journal of a run (finished or not) and the ledger of its calls into a report.
+
+    `reuse` is what the modes of reuse pay for by step: rows of `step`, `off`, `paper` and `made` (None: not known).
+    """
     events = record.events
     started = next((e for e in events if isinstance(e, RunStarted)), None)
     finished = next((e for e in events if isinstance(e, RunFinished)), None)
@@ -82,6 +85,7 @@ def contents(record: RunRecord, ledger: Ledger | None) -> Contents:
             if isinstance(e, IterationFinished)
         ],
         "calls": _calls(record, ledger),
+        "reuse": {"steps": list(reuse), "total": _reuse_total(reuse)},
         "launches": None if ledger is None or not ledger.launches().calls else ledger.launches().to_dict(),
     }
     return Contents(data)
@@ -180,6 +184,18 @@ def _calls(record: RunRecord, ledger: Ledger | None) -> dict[str, Any]:
     }
     diagnostics = Usage() if ledger is None else ledger.for_purpose("diagnostics")
     return {"stages": stages, "total": total, "diagnostics": diagnostics.to_dict()}
+
+
+def _reuse_total(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    total: dict[str, Any] = {}
+    for mode in ("off", "paper", "made"):
+        usage: Usage | None = Usage()
+        for row in rows:
+            usage = None if row[mode] is None else usage
+            if usage is not None:
+                usage.add(Usage(**row[mode]))
+        total[mode] = None if usage is None else usage.to_dict()
+    return total
 
 
 def _made(ledger: Ledger) -> dict[str, Usage]:

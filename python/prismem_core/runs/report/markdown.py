@@ -14,7 +14,8 @@ def _table(table: Table) -> str:
     head = "| " + " | ".join(table.columns) + " |"
     rule = "|" + "|".join([" --- ", *(" ---: " for _ in table.columns[1:])]) + "|"
     rows = ["| " + " | ".join(_cell(cell) for cell in row) + " |" for row in table.rows]
-    return "\n".join([f"## {table.title}", "", head, rule, *rows])
+    note = ["", table.note] if table.note else []
+    return "\n".join([f"## {table.title}", "", head, rule, *rows, *note])
 
 
 def markdown(report: Contents) -> str:

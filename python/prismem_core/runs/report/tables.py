@@ -21,11 +21,12 @@ _STAGES = {"cold_start": "I", "refinement": "II", "integration": "III"}
 
 @dataclass(frozen=True)
 class Table:
-    """A titled table; the first column is text, the others are numbers as text."""
+    """A titled table; the first column is text, the others are numbers as text. A `note` says how they are counted."""
 
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    note: str = ""
 
 
 def number(value: float | None, signed: bool = False) -> str:
@@ -125,6 +126,54 @@ def call_table(report: Contents) -> Table:
     return Table('Calls and tokens against reuse="off"', columns, tuple(rows))
 
 
+REUSE_NOTE = (
+    "Task-model calls and tokens (extract, plan, answer) of the evaluations; diagnostics and embeddings are left out. "
+    "off: what the journal says every program would cost by itself. paper: what Table 6 leaves of that, computed from "
+    "the programs and the questions they were evaluated on; where two evaluations overlap in part of their questions "
+    "it may be too high. made: the ledger; a question asked twice in one evaluation is paid for once."
+)
+
+
+def reuse_table(report: Contents) -> Table | None:
+    """What each step of the run would cost without reuse and with that of Table 6, and what it did cost."""
+    reuse = report.data["reuse"]
+    if not reuse["steps"]:
+        return None
+    mode = report.data["job"]["job"].get("reuse", "content")
+    rows = []
+    for row in [*reuse["steps"], {"step": "total", **reuse["total"]}]:
+        off, paper, made = row["off"], row["paper"], row["made"]
+        rows.append(
+            (
+                row["step"],
+                *(_count(usage, "calls") for usage in (off, paper, made)),
+                *(_share(usage, off) for usage in (paper, made)),
+                *("-" if usage is None else f"{_tokens(usage):,}" for usage in (off, paper, made)),
+            )
+        )
+    own = f"made ({mode})"
+    columns = (
+        "iteration",
+        "calls: off",
+        "paper",
+        own,
+        "paper saves",
+        "made saves",
+        "tokens: off",
+        "tokens: paper",
+        f"tokens: {own}",
+    )
+    return Table("Reuse by iteration", columns, tuple(rows), REUSE_NOTE)
+
+
+def _count(usage: Mapping[str, int] | None, name: str) -> str:
+    return "-" if usage is None else f"{usage[name]:,}"
+
+
+def _share(usage: Mapping[str, int] | None, whole: Mapping[str, int]) -> str:
+    return "-" if usage is None or not whole["calls"] else f"{1 - usage['calls'] / whole['calls']:.1%}"
+
+
 def launch_table(report: Contents) -> Table | None:
     """What answered the searches of collections; how many went together depends on timing, what they found does not."""
     launches = report.data["launches"]
@@ -172,6 +221,5 @@ def lineage_table(report: Contents) -> Table:
 
 def all_tables(report: Contents) -> Sequence[Table]:
     """Every table of the report in reading order."""
-    launches = launch_table(report)
-    calls = [call_table(report), launches] if launches else [call_table(report)]
-    return [*score_tables(report), *calls, lineage_table(report)]
+    found = [call_table(report), reuse_table(report), launch_table(report)]
+    return [*score_tables(report), *(table for table in found if table is not None), lineage_table(report)]

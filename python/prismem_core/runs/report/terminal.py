@@ -32,7 +32,8 @@ def draw(table: Table, width: int) -> RenderableType:
         if blocks[-1] and sum(needed[i] for i in blocks[-1]) + needed[position] > room:
             blocks.append([])
         blocks[-1].append(position)
-    return Group(*(_block(table, block, number > 0) for number, block in enumerate(blocks)))
+    drawn: list[RenderableType] = [_block(table, block, number > 0) for number, block in enumerate(blocks)]
+    return Group(*drawn, *([Text(table.note)] if table.note else []))
 
 
 def _needed(table: Table, position: int) -> int:
