@@ -61,7 +61,7 @@ def test_keys_hold_nothing_that_differs_between_processes(tmp_path: Path, reuse:
             env={**os.environ, **settings},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=600,
         )
         assert done.returncode == 0, done.stderr
         printed.append(done.stdout)
