@@ -81,7 +81,6 @@ double DiskTier::read_rows(Stage& stage, const Key* keys, std::size_t count, std
           const std::string_view bytes = segment->bytes(offset_of(hits[i].location), kFixedHeadBytes);
           located[i] = !bytes.empty();
           fetch(bytes.data(), kHeadBytes);
-          index_->prefetch_detail(probe.slot);
         }
       }
       for (std::size_t i = 0; i < here; ++i) {

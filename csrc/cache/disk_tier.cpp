@@ -93,11 +93,11 @@ DiskTier::~DiskTier() {
 
 DiskTier::Look DiskTier::locate(std::string_view stage, const Key& key, std::uint64_t hash, Hit& hit) const {
   if (index_->superseded()) return Look::superseded;
+  index_->prefetch(hash);
   MappedIndex::Probe probe = index_->probe(hash);
   while (index_->next(probe, hit.location)) {
     hit.segment = segments_.find(hit.location.segment);
     if (hit.segment == nullptr) return Look::unopened;
-    index_->prefetch_detail(probe.slot);
     const std::string_view start = hit.segment->bytes(offset_of(hit.location), kFixedHeadBytes);
     if (!start.empty()) fetch(start.data(), kFirstBytes);
     if (!hit.segment->record(offset_of(hit.location), hit.record)) return Look::damaged_record;
