@@ -102,6 +102,21 @@ class Lmdb(Store):
         self.environment.close()
 
 
+class LmdbBlocks(Lmdb):
+    """lmdb, a transaction in a `with` block a call, as its documentation shows."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, sync=False)
+        begin = self.environment.begin
+
+        def get(key: bytes) -> bytes | None:
+            with begin() as transaction:
+                found: bytes | None = transaction.get(key)
+                return found
+
+        self.get = get
+
+
 class RocksDict(Store):
     """RocksDB with its write-ahead log, which a put hands to the system."""
 
@@ -271,6 +286,7 @@ class Kind:
 DICT = "dict of bytes"
 LMDB = "lmdb, nosync"
 LMDB_SYNC = "lmdb"
+LMDB_BLOCKS = "lmdb, nosync, with blocks"
 ROCKSDICT = "rocksdict"
 PLYVEL = "plyvel"
 SQLITE = "sqlite3 WAL NORMAL"
@@ -284,6 +300,7 @@ KINDS: dict[str, Kind] = {
     DICT: Kind("python", "sys", Dict),
     LMDB: Kind("lmdb", "lmdb", partial(Lmdb, sync=False)),
     LMDB_SYNC: Kind("lmdb", "lmdb", partial(Lmdb, sync=True)),
+    LMDB_BLOCKS: Kind("lmdb", "lmdb", LmdbBlocks),
     PLYVEL: Kind("plyvel", "plyvel", Plyvel),
     SQLITE: Kind("python", "sqlite3", Sqlite),
     DISKCACHE: Kind("diskcache", "diskcache", DiskCache),

@@ -190,7 +190,8 @@ class DiskTier {
   // With the turn only.
   LogState state_{};
   std::shared_ptr<Segment> tail_;
-  std::string buffer_;
+  std::unique_ptr<char[]> buffer_;  // records to be appended
+  std::size_t buffered_ = 0;
   std::vector<Pending> pending_;
   bool closed_ = false;
 

@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::size_t kBufferBytes = 1 << 20;
 constexpr int kRoomAttempts = 3;
+constexpr std::size_t kAhead = 8;  // entries whose index slots are asked for early
 
 std::uint64_t record_bytes_of(std::size_t stage_bytes, std::size_t value_bytes) {
   return aligned(kFixedHeadBytes + stage_bytes) + aligned(value_bytes);
@@ -51,7 +52,9 @@ bool DiskTier::write(const std::vector<Entry>& entries) {
           return false;  // larger than the disk's share, or others fill it as fast as it is cleaned
         }
         if (state_.log_bytes + bytes <= room.budget) {
+          const auto index = this->index();
           for (std::size_t i = 0; i < entries.size(); ++i) {
+            if (i + kAhead < entries.size()) index->prefetch(hashes[i + kAhead]);
             if (holds_same(entries[i], hashes[i])) continue;
             append(entries[i], hashes[i], kValueRecord);
             if (repeats) write_out();
@@ -71,7 +74,7 @@ bool DiskTier::write(const std::vector<Entry>& entries) {
     stop_writing(failure);
   }
   const Directory::Turn turn(*directory_);
-  buffer_.clear();
+  buffered_ = 0;
   pending_.clear();
   forget_all(entries);
   return false;
@@ -102,53 +105,53 @@ bool DiskTier::holds_same(const Entry& entry, std::uint64_t hash) {
 }
 
 void DiskTier::append(const Entry& entry, std::uint64_t hash, std::uint8_t kind) {
-  const std::string_view stage = entry.stage->name;
-  const std::uint64_t record_bytes = record_bytes_of(stage.size(), entry.value.size());
-  const std::uint64_t end = state_.tail_bytes + buffer_.size();
+  const std::string_view stage = entry.stage->name, value = entry.value;
+  const std::uint64_t head_bytes = aligned(kFixedHeadBytes + stage.size());
+  const std::uint64_t record_bytes = record_bytes_of(stage.size(), value.size());
+  const std::uint64_t end = state_.tail_bytes + buffered_;
   if (!tail_ || (end > Segment::kHeaderBytes && end + record_bytes > segment_bytes_)) {
     write_out();
     roll();
   }
   const std::uint32_t seed = tail_->seed();
   const std::uint32_t stored_at = entry.stored_at != 0 ? entry.stored_at : unix_seconds();
-  char head[kMaxHeadBytes];
-  const std::uint32_t value_crc = crc32c(entry.value.data(), entry.value.size(), seed);
-  const std::size_t head_bytes =
-      write_head(head, kind, stage, entry.key, entry.value.size(), value_crc, entry.cost, stored_at, seed);
-  if (kind == kValueRecord) {
-    pending_.push_back({stage, entry.key, hash, state_.tail_bytes + buffer_.size(), record_bytes, entry.cost, entry.kept});
-  }
+  const Pending pending{stage, entry.key, hash, state_.tail_bytes + buffered_, record_bytes, entry.cost, entry.kept};
   if (record_bytes <= kBufferBytes) {
-    buffer_.append(head, head_bytes);
-    buffer_.append(entry.value);
-    buffer_.resize(buffer_.size() + aligned(entry.value.size()) - entry.value.size());
-    if (buffer_.size() >= kBufferBytes) write_out();
+    if (!buffer_) buffer_.reset(new char[2 * kBufferBytes]);
+    char* record = buffer_.get() + buffered_;
+    const std::uint32_t value_crc = copy_crc32c(record + head_bytes, value.data(), value.size(), seed);
+    std::memset(record + head_bytes + value.size(), 0, aligned(value.size()) - value.size());
+    write_head(record, kind, stage, entry.key, value.size(), value_crc, entry.cost, stored_at, seed);
+    buffered_ += record_bytes;
+    if (kind == kValueRecord) pending_.push_back(pending);
+    if (buffered_ >= kBufferBytes) write_out();
     return;
   }
   // A large value goes from where it lies.
-  const Pending large = pending_.back();
-  pending_.pop_back();
   write_out();
+  char head[kMaxHeadBytes];
+  const std::uint32_t value_crc = crc32c(value.data(), value.size(), seed);
+  write_head(head, kind, stage, entry.key, value.size(), value_crc, entry.cost, stored_at, seed);
   static char zeros[kRecordAlignment] = {};
   struct iovec pieces[3] = {{head, head_bytes},
-                            {const_cast<char*>(entry.value.data()), entry.value.size()},
-                            {zeros, static_cast<std::size_t>(aligned(entry.value.size()) - entry.value.size())}};
+                            {const_cast<char*>(value.data()), value.size()},
+                            {zeros, static_cast<std::size_t>(aligned(value.size()) - value.size())}};
   tail_->append(pieces, 3, state_.tail_bytes);
   mark_dirty();
   state_.tail_bytes += record_bytes;
   state_.log_bytes += record_bytes;
-  publish(large);
+  publish(pending);
   save_state();
 }
 
 void DiskTier::write_out() {
-  if (buffer_.empty()) return;
-  struct iovec piece{buffer_.data(), buffer_.size()};
+  if (buffered_ == 0) return;
+  struct iovec piece{buffer_.get(), buffered_};
   tail_->append(&piece, 1, state_.tail_bytes);
   mark_dirty();
-  state_.tail_bytes += buffer_.size();
-  state_.log_bytes += buffer_.size();
-  buffer_.clear();
+  state_.tail_bytes += buffered_;
+  state_.log_bytes += buffered_;
+  buffered_ = 0;
   for (const Pending& pending : pending_) publish(pending);
   pending_.clear();
   save_state();
@@ -272,7 +275,7 @@ std::uint64_t DiskTier::remove(Stage& stage, const std::vector<Key>& keys) {
     std::lock_guard lock(dirty_mutex_);
     ++batches_;
   } catch (const SystemFailure& failure) {
-    buffer_.clear();
+    buffered_ = 0;
     pending_.clear();
     stop_writing(failure);
   }
