@@ -19,8 +19,6 @@ constexpr std::uint64_t kMaxSegmentBytes = 128ull << 20;
 constexpr std::uint64_t kMinSegmentBytes = 64ull << 10;
 constexpr std::uint64_t kMinDiskBytes = 1ull << 20;
 constexpr std::uint32_t kTouchSeconds = 60;
-constexpr std::size_t kFirstBytes = 512;   // of a record, asked for as soon as its place is known
-constexpr std::size_t kAheadBytes = 8192;  // of a value
 
 std::uint64_t segment_room(const Options& options) {
   // A bound on the disk is kept in steps of a segment, so segments are a small part of it.
@@ -98,8 +96,6 @@ DiskTier::Look DiskTier::locate(std::string_view stage, const Key& key, std::uin
   while (index_->next(probe, hit.location)) {
     hit.segment = segments_.find(hit.location.segment);
     if (hit.segment == nullptr) return Look::unopened;
-    const std::string_view start = hit.segment->bytes(offset_of(hit.location), kFixedHeadBytes);
-    if (!start.empty()) fetch(start.data(), kFirstBytes);
     if (!hit.segment->record(offset_of(hit.location), hit.record)) return Look::damaged_record;
     const RecordHeader& header = hit.record.header;
     if (header.kind != kValueRecord || header.key != key || header.stage != stage) continue;
@@ -172,8 +168,6 @@ bool DiskTier::find(const Name& name, ValueSink& sink, double& cost) {
       std::shared_lock lock(view_mutex_);
       look = locate(name.stage.name, name.key, name.hash, hit);
       if (look == Look::found) {
-        // All of the value at once: on its own the processor would begin slowly, and again at every page.
-        fetch(hit.record.value.data(), std::min(hit.record.value.size(), kAheadBytes));
         if (hit.segment->sound(hit.record)) {
           touch(hit, unix_seconds());
           cost = static_cast<double>(hit.record.header.cost);
