@@ -93,6 +93,9 @@ py::tuple tuple_of(py::handle values, const char* name) {
   if (PyUnicode_Check(values.ptr()) || PyBytes_Check(values.ptr())) {
     throw ArgumentError(std::string(name) + " must be a sequence of them, got one " + type_name(values));
   }
+  if (PyAnySet_Check(values.ptr()) || PyDict_Check(values.ptr())) {
+    throw ArgumentError(std::string(name) + " must be a sequence, whose order says what belongs together, got " + type_name(values));
+  }
   PyObject* tuple = PySequence_Tuple(values.ptr());
   if (tuple == nullptr) {
     PyErr_Clear();

@@ -265,3 +265,12 @@ def test_help_names_every_verb() -> None:
     assert result.returncode == 0
     for words in EVERY:
         assert words[0] in result.stdout
+
+
+def test_ages_beyond_all_time_and_names_beyond_the_terminal_end_in_no_traceback(tmp_path: Path) -> None:
+    with ExecutionCache(tmp_path) as cache, cache.tagged(run="m\ud800\x1b[31m\u00e9"):
+        cache.put("s", digest(1), b"1")
+    assert "0 entries removed" in done("prune", tmp_path, "--unused-since", "999999w", "--yes")
+    shown = done("stats", tmp_path)
+    assert "\\ud800" in shown and "\\x1b[31m" in shown and "\x1b[31m" not in shown
+    assert list(json.loads(done("stats", tmp_path, "--json"))["runs"].values()) == [1]

@@ -56,7 +56,8 @@ class ExecutionCache(TypedValues):
 
     Raises ArgumentError for a stage that is not 1 to 64 printable ASCII characters, a key that is not 64 lowercase hex
     digits or 32 bytes, or a value that is not bytes; CacheError for a directory that is no cache or of another format,
-    for use after close or fork, and for values that must not be stored (not finite, no JSON).
+    for use after close (`counters` and `damaged` stay) or fork, and for values that must not be stored (not finite, no
+    JSON).
     """
 
     def __init__(
@@ -77,7 +78,11 @@ class ExecutionCache(TypedValues):
             raise ArgumentError(f'durability must be "process" or "power", got {durability!r}')
         if directory is None and read_only:
             raise ArgumentError("read_only=True needs a directory: a cache in memory has nothing to read")
-        self._directory = None if directory is None else checked_path(directory, "directory must be a path or None")
+        # Absolute: the process may go to another folder while the cache is open.
+        self._directory = (
+            None if directory is None else checked_path(directory, "directory must be a path or None").absolute()
+        )
+        self._closed = False
         path = None if self._directory is None else os.fsencode(self._directory)
         durable = durability == "power"
         self._native = _native.ExecutionCache(path, memory_bytes, disk_bytes, read_only, segment_bytes, durable)
@@ -222,6 +227,7 @@ class ExecutionCache(TypedValues):
         run at the same time the last one counts. Nothing is noted without a run. Keys and values do not depend on it.
         Notes of puts are on disk when the put returns, those of hits at the end of the block at the latest.
         """
+        self._check_open()
         run = self._run if run is None else checked_name("run", run)
         program = self._program if program is None else checked_name("program", program)
         with self._tagging:
@@ -237,6 +243,7 @@ class ExecutionCache(TypedValues):
 
     def runs(self) -> dict[str, int]:
         """The runs that used this cache, by name, and how many entries each has used (some may be gone by now)."""
+        self._check_open()
         return {run: len(manifest.entries()) for run, manifest in sorted(self._tags.manifests().items())}
 
     def entries(
@@ -258,25 +265,40 @@ class ExecutionCache(TypedValues):
 
         `destination` must be absent or empty; CacheError otherwise. Damaged entries are left out.
         """
-        path = checked_path(destination, "destination must be a path")
-        made = not path.exists()
-        if not made and (not path.is_dir() or any(path.iterdir())):
+        self._check_open()
+        path = checked_path(destination, "destination must be a path").absolute()
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise CacheError(f"{path} is there already: name a directory that does not exist or is empty")
         manifests = self._tags.manifests()
+        choice = {"stage": stage, "run": run, "program": program}
+        unfinished = transfer.folder_beside(path)
         try:
-            with self._undisturbed() as source, ExecutionCache(path, disk_bytes=_NO_BOUND) as target:
-                chosen = transfer.chosen(source._native, manifests, stage=stage, run=run, program=program)
+            with self._undisturbed() as source, ExecutionCache(unfinished, disk_bytes=_NO_BOUND) as target:
+                chosen = list(transfer.chosen(source._native, manifests, **choice))
                 count, there = transfer.copy(source._native, target._native, chosen, replace=True)
+                left_out = len(chosen) - count
+                if source is not self and self._native.stats()["memory_entries"]:
+                    # Values that the disk has not taken.
+                    more = transfer.missing(transfer.chosen(self._native, manifests, **choice), there)
+                    added, also = transfer.copy(self._native, target._native, more, replace=True)
+                    count, there = count + added, there | also
                 for name, manifest in manifests.items():
                     if run is None or run == name:
                         target._tags.adopt(manifest, there, program)
                 notice = target._native.take_notice() or target._tags.failure
                 if notice is not None or target._told:
                     raise CacheError(f"{path} cannot be written{f': {notice}' if notice else ''}; name another place")
+            # Whole, or not there: a kill leaves a folder `....new` beside it.
+            unfinished.rename(path)
+        except OSError as error:
+            shutil.rmtree(unfinished, ignore_errors=True)
+            raise CacheError(f"{path} cannot be written: {error.strerror}; name another place") from error
         except BaseException:
-            if made:
-                shutil.rmtree(path, ignore_errors=True)
+            shutil.rmtree(unfinished, ignore_errors=True)
             raise
+        if left_out:
+            message = f"{left_out} entries could not be read (damaged, or removed meanwhile) and were left out"
+            warnings.warn(message, DamageWarning, stacklevel=2)
         return count
 
     def import_from(self, source: str | Path) -> int:
@@ -284,6 +306,7 @@ class ExecutionCache(TypedValues):
 
         Everything taken is checked; damaged entries are left out and counted in a DamageWarning.
         """
+        self._check_open()
         path = checked_path(source, "source must be a path")
         transfer.check_is_cache(path)
         with ExecutionCache(path, read_only=True, memory_bytes=0) as other:
@@ -363,6 +386,7 @@ class ExecutionCache(TypedValues):
     def close(self) -> None:
         """Flushes and ends the use; calling it again does nothing."""
         self._tags.write_out()
+        self._closed = True
         self._native.close()
 
     @contextmanager
@@ -373,6 +397,10 @@ class ExecutionCache(TypedValues):
             return
         with ExecutionCache(self._directory, read_only=True, memory_bytes=0) as reader:
             yield reader
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise CacheError("this execution cache is closed: open a new one")
 
     def _shorten(self) -> None:
         self._run, self._program = self._tagged[-1] if self._tagged else (None, None)

@@ -59,6 +59,7 @@ class Manifest:
     notes: set[bytes] = field(default_factory=set)
     programs: dict[bytes, str] = field(default_factory=dict)
     damaged: int = 0
+    rows: int = 0
 
     def entries(self, program: str | None = None) -> set[bytes]:
         """The entries noted (`entry_id`), by any program or by that one."""
@@ -86,10 +87,23 @@ def note_row(note: bytes) -> bytes:
     return _row(_ENTRY, 0, 0, note[:8], note[8:])
 
 
-def append(path: Path, run: str, rows: bytes) -> None:
-    """Appends rows, all or none, to a manifest that is made where there is none; OSError if it cannot be written."""
-    path.parent.mkdir(exist_ok=True)
+def identity(path: Path) -> tuple[int, int] | None:
+    """Which file the name stands for; None when it is gone."""
+    try:
+        state = path.stat()
+    except OSError:
+        return None
+    return state.st_dev, state.st_ino
+
+
+def append(path: Path, run: str, rows: bytes) -> tuple[int, int]:
+    """Appends rows, all or none, to a manifest that is made where there is none; OSError if it cannot be written.
+
+    Returns what `identity` says of the file from now on.
+    """
     while True:
+        with contextlib.suppress(FileExistsError):
+            path.parent.mkdir()
         # No descriptor outlives the call: a child process that is forked meanwhile must not keep the lock.
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         try:
@@ -108,7 +122,7 @@ def append(path: Path, run: str, rows: bytes) -> None:
                 with contextlib.suppress(OSError):
                     os.ftruncate(descriptor, whole)
                 raise
-            return
+            return state.st_dev, state.st_ino
         finally:
             with contextlib.suppress(OSError):
                 fcntl.flock(descriptor, fcntl.LOCK_UN)
@@ -118,14 +132,16 @@ def append(path: Path, run: str, rows: bytes) -> None:
 def read(path: Path) -> Manifest:
     """A manifest as far as it is sound; damaged rows are counted and a cut last one is nothing.
 
-    A run whose name is damaged goes by its file name. CacheError for a file of another format or one that cannot be
-    read.
+    A run whose name is damaged goes by its file name. FileNotFoundError where there is none; CacheError for a file of
+    another format or one that cannot be read.
     """
     try:
         data = path.read_bytes()
+    except FileNotFoundError:
+        raise
     except OSError as error:
         raise CacheError(f"cannot read {path}: {error.strerror}; mend its rights or remove it") from error
-    manifest = Manifest(path.stem)
+    manifest = Manifest(path.stem, rows=len(data) // _ROW.size)
     names: dict[tuple[int, bytes], dict[int, bytes]] = {}
     for number in range(len(data) // _ROW.size):
         row = data[number * _ROW.size : (number + 1) * _ROW.size]
@@ -162,7 +178,9 @@ def read_all(directory: Path) -> Iterator[tuple[Path, Manifest]]:
         return
     for path in paths:
         with contextlib.suppress(FileNotFoundError):  # pruned by another process meanwhile
-            yield path, read(path)
+            manifest = read(path)
+            if manifest.rows:  # else just made, by a process that is about to write to it
+                yield path, manifest
 
 
 def merged(manifests: Iterable[Manifest]) -> dict[str, Manifest]:

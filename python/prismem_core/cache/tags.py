@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -12,6 +12,8 @@ from prismem_core.cache import manifests
 from prismem_core.cache.manifests import NO_PROGRAM, Manifest, name_id
 
 _BUFFER_BYTES = 4096
+# How long hits may go on before it is looked whether the manifest is still there; puts look each time.
+_LOOK_SECONDS = 1.0
 # Notes remembered so that none is written twice; a session that has more forgets them and may repeat some.
 _REMEMBERED = 1 << 19
 
@@ -25,6 +27,14 @@ class _Session:
         self.seen: set[bytes] = set()
         self.named: set[str] = set()
         self.pending = bytearray()
+        self.file: tuple[int, int] | None = None  # the manifest written to last
+        self.looked_at = 0.0
+
+    def forget(self) -> None:
+        """What was written is gone with its file."""
+        self.seen.clear()
+        self.named.clear()
+        self.file = None
 
 
 class Tags:
@@ -49,6 +59,7 @@ class Tags:
         session, head = self._heads.get((run, program, stage)) or self._head(run, program, stage)
         # Most uses are of what has been noted already: those take no lock.
         notes = [head + (key if isinstance(key, bytes) else bytes.fromhex(key)) for key in keys]
+        self._look(session, at_once)
         if session.seen.issuperset(notes) and not (at_once and session.pending):
             return
         if os.getpid() != self._process:
@@ -58,6 +69,18 @@ class Tags:
             self._add(session, notes)
             if session.pending and (at_once or len(session.pending) >= _BUFFER_BYTES):
                 self._write(session)
+
+    def _look(self, session: _Session, at_once: bool) -> None:
+        """Notices when another process has removed the manifest: what it held is to be noted anew."""
+        if session.file is None or session.path is None:
+            return
+        now = time.monotonic()
+        if not at_once and now - session.looked_at < _LOOK_SECONDS:
+            return
+        session.looked_at = now
+        if manifests.identity(session.path) != session.file:
+            with self._lock:
+                session.forget()
 
     def adopt(self, manifest: Manifest, entries: set[bytes], program: str | None = None) -> None:
         """Takes over the notes of another cache's manifest about these entries."""
@@ -108,9 +131,6 @@ class Tags:
                             path.unlink(missing_ok=True)
                         except OSError as error:
                             self.failure = f"{error.strerror} ({path})"
-                if runs is None:
-                    with contextlib.suppress(OSError):
-                        (self._directory / manifests.FOLDER).rmdir()
 
     def _head(self, run: str, program: str | None, stage: str) -> tuple[_Session, bytes]:
         if os.getpid() != self._process:
@@ -149,7 +169,7 @@ class Tags:
         if not session.pending or not self._writes or session.path is None:
             return
         try:
-            manifests.append(session.path, session.run, bytes(session.pending))
+            session.file = manifests.append(session.path, session.run, bytes(session.pending))
         except OSError as error:
             # What was remembered is kept from now on: notes live as long as the values that memory keeps.
             self._writes = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -27,6 +28,15 @@ def check_is_cache(directory: Path) -> None:
         raise CacheError(f"{directory} is not an execution cache: it has no file prismem-cache")
 
 
+def folder_beside(path: Path) -> Path:
+    """A new folder that can be renamed to `path`; CacheError where none can be made."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix=f"{path.name}.", suffix=".new", dir=path.parent))
+    except OSError as error:
+        raise CacheError(f"{path} cannot be written: {error.strerror}; name another place") from error
+
+
 def chosen(
     native: _native.ExecutionCache,
     manifests: dict[str, Manifest],
@@ -42,6 +52,12 @@ def chosen(
     used = used_by(manifests, list(manifests) if run is None else [run], program)
     ids = _Ids()
     return (entry for entry in listed if ids.of(entry) in used)
+
+
+def missing(entries: Iterable[Chosen], there: set[bytes]) -> list[Chosen]:
+    """Those whose ids are not among `there`."""
+    ids = _Ids()
+    return [entry for entry in entries if ids.of(entry) not in there]
 
 
 def used_by(manifests: dict[str, Manifest], runs: Sequence[str], program: str | None = None) -> set[bytes]:

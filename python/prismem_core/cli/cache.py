@@ -52,7 +52,7 @@ def stats_command(directory: Directory, as_json: Json = False) -> None:
     stages = dict(sorted(stages.items()))
     if as_json:
         found = {"directory": str(directory), **asdict(sizes), "stages": stages, "runs": runs}
-        print(json.dumps(found, ensure_ascii=False, indent=2))
+        print(json.dumps(found, indent=2))
         return
     console = make_console()
     rows = [
@@ -67,7 +67,9 @@ def stats_command(directory: Directory, as_json: Json = False) -> None:
         table = Table("Entries by stage", ("stage", "entries", "values", "cost"), tuple(rows))
         console.print(draw(table, console.width))
     if runs:
-        table = Table("Runs", ("run", "entries used"), tuple((run, f"{count:,}") for run, count in runs.items()))
+        table = Table(
+            "Runs", ("run", "entries used"), tuple((_shown(run), f"{count:,}") for run, count in runs.items())
+        )
         console.print(draw(table, console.width))
 
 
@@ -197,11 +199,18 @@ def _agreed(yes: bool, question: str) -> None:
         raise typer.Exit(1)
 
 
+def _shown(name: str) -> str:
+    """A run's name as every terminal can show it: what is not printable, or not in its encoding, as an escape."""
+    printable = "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in name)
+    encoding = sys.stdout.encoding or "utf-8"
+    return printable.encode(encoding, "backslashreplace").decode(encoding)
+
+
 def _moment(text: str) -> float:
     """Unix seconds of a date, or of so long ago; raises SettingsError for anything else."""
     ago = re.fullmatch(r"(\d{1,6})([hdw])", text.strip())
     if ago:
-        return time.time() - int(ago[1]) * {"h": 3600, "d": 86_400, "w": 604_800}[ago[2]]
+        return max(0.0, time.time() - int(ago[1]) * {"h": 3600, "d": 86_400, "w": 604_800}[ago[2]])
     try:
         return datetime.fromisoformat(text.strip()).timestamp()
     except (ValueError, OverflowError, OSError):

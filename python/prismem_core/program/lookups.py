@@ -10,7 +10,9 @@ from prismem_core.program.interface import ALLOWED_IMPORTS
 BY_NAME = frozenset({"getattr", "setattr", "delattr", "hasattr"})
 """Builtins whose second argument names an attribute: harmless with a literal."""
 
-_DYNAMIC_NAMES = frozenset({"eval", "exec", "compile", "globals", "locals", "vars", "__import__", "__builtins__"})
+_DYNAMIC_NAMES = frozenset(
+    {"eval", "exec", "compile", "globals", "locals", "vars", "dir", "__import__", "__builtins__"}
+)
 _DOCSTRINGS = frozenset({"__doc__"})
 _POSITIONS = frozenset(
     {
@@ -33,6 +35,7 @@ _DYNAMIC_ATTRIBUTES = (
     frozenset(
         {
             "__dict__",
+            "__dir__",
             "__getattribute__",
             "__globals__",
             "__subclasses__",
