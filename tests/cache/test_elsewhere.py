@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from prismem_core.cache import DamageWarning, ExecutionCache, transfer
@@ -134,3 +136,39 @@ def test_a_closed_cache_refuses_what_works_on_its_entries(tmp_path: Path) -> Non
     with pytest.raises(CacheError, match="is closed"), cache.tagged(run="late"):
         pass
     assert cache.counters()["s"].stores == 1
+
+
+def test_a_forked_child_is_told_instead_of_waiting_for_a_lock_of_its_parents_threads(
+    tmp_path: Path, run: Callable[..., str]
+) -> None:
+    script = """
+cache = ExecutionCache(sys.argv[1])
+stop = threading.Event()
+def spin():
+    while not stop.is_set():
+        with cache.tagged(run="r"):
+            pass
+threads = [threading.Thread(target=spin) for _ in range(3)]
+for thread in threads: thread.start()
+for _ in range(5):
+    child = os.fork()
+    if child == 0:
+        try:
+            with cache.tagged(run="child"):
+                os._exit(1)
+        except CacheError:
+            os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+stop.set()
+for thread in threads: thread.join()
+print("told")
+"""
+    assert run(script, tmp_path).strip() == "told"
+
+
+def test_a_mask_and_a_dimension_beyond_memory_are_refused(tmp_path: Path) -> None:
+    with ExecutionCache(tmp_path) as cache:
+        with pytest.raises(ArgumentError, match="got masked float32"):
+            cache.put_rows("s", [key(1)], np.ma.masked_array(np.zeros((1, 2), np.float32), True))
+        with pytest.raises(ArgumentError, match="dimension must be that of the rows stored"):
+            cache.get_rows("s", [key(1)], 1 << 62)

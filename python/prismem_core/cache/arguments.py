@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from prismem_core.errors import ArgumentError
 
 _MAX_COST = 1e30
+_MAX_ELEMENTS = 1 << 40
 
 Rows = NDArray[np.float32]
 """A matrix (n, d)."""
@@ -61,6 +62,8 @@ def rows_for(count: int, dimension: int | None, out: Rows | None) -> Rows:
     if wanted is not None and (isinstance(wanted, bool) or not isinstance(wanted, Integral) or wanted < 0):
         raise ArgumentError(f"dimension must be a number of elements, got {dimension!r}")
     if out is None:
+        if count * int(dimension or 0) > _MAX_ELEMENTS:
+            raise ArgumentError(f"dimension must be that of the rows stored, got {dimension} for {count} rows")
         return np.empty((count, dimension or 0), np.float32)
     if (
         isinstance(out, np.ndarray)
@@ -77,4 +80,5 @@ def rows_for(count: int, dimension: int | None, out: Rows | None) -> Rows:
 
 def shown(value: object) -> str:
     """What came in place of an array, for errors."""
-    return f"{value.dtype} {value.shape}" if isinstance(value, np.ndarray) else type(value).__name__
+    masked = "masked " if isinstance(value, np.ma.MaskedArray) else ""
+    return f"{masked}{value.dtype} {value.shape}" if isinstance(value, np.ndarray) else type(value).__name__

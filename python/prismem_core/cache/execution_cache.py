@@ -199,7 +199,8 @@ class ExecutionCache(TypedValues):
 
     def put_rows(self, stage: str, keys: Sequence[Key], rows: Rows, *, cost: float | Sequence[float] = 0.0) -> None:
         """`put_array` of every row of a float32 matrix (n, d), one write for all; CacheError for NaN and infinities."""
-        if not isinstance(rows, np.ndarray) or rows.dtype != np.float32 or rows.ndim != 2:
+        masked = isinstance(rows, np.ma.MaskedArray)
+        if masked or not isinstance(rows, np.ndarray) or rows.dtype != np.float32 or rows.ndim != 2:
             raise ArgumentError(f"rows must be a float32 array of shape (n, d), got {shown(rows)}")
         if len(rows) != count_of("keys", keys):
             raise ArgumentError(f"rows must be as many as keys: got {len(rows)} for {len(keys)} keys")
@@ -399,6 +400,7 @@ class ExecutionCache(TypedValues):
             yield reader
 
     def _check_open(self) -> None:
+        self._native.damaged()  # CacheError in a forked child, whose locks other threads of the parent may hold
         if self._closed:
             raise CacheError("this execution cache is closed: open a new one")
 
