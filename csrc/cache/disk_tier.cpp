@@ -79,7 +79,9 @@ DiskTier::DiskTier(const Options& options, StageTable& stages, Notice notice)
   }
 }
 
-DiskTier::~DiskTier() {
+DiskTier::~DiskTier() { stop_compactor(); }
+
+void DiskTier::stop_compactor() {
   stopping_ = true;
   {
     std::lock_guard lock(compactor_mutex_);
@@ -151,50 +153,42 @@ bool DiskTier::mend(const Name& name, Look look, const Hit& hit, int attempt) {
   return false;
 }
 
-bool DiskTier::read(const Name& name, ValueSink& sink, double& cost) {
+// Hands what is found to `take`, with the view's lock; false of it means that the record is damaged.
+template <class Take>
+bool DiskTier::find(const Name& name, Take take) {
+  if (!directory_) return false;
   try {
-    return find(name, sink, cost);
+    for (int attempt = 0; attempt < kAttempts; ++attempt) {
+      Hit hit;
+      Look look;
+      {
+        std::shared_lock lock(view_mutex_);
+        look = locate(name.stage.name, name.key, name.hash, hit);
+        if (look == Look::found) {
+          if (take(hit)) return true;
+          look = Look::damaged_record;
+        }
+      }
+      if (!mend(name, look, hit, attempt)) return false;
+    }
   } catch (const SystemFailure& failure) {
     throw CacheError("cannot read the execution cache '" + path_ + "': " + failure.what());
   }
+  return false;
 }
 
-bool DiskTier::find(const Name& name, ValueSink& sink, double& cost) {
-  if (!directory_) return false;
-  for (int attempt = 0; attempt < kAttempts; ++attempt) {
-    Hit hit;
-    Look look;
-    {
-      std::shared_lock lock(view_mutex_);
-      look = locate(name.stage.name, name.key, name.hash, hit);
-      if (look == Look::found) {
-        if (hit.segment->sound(hit.record)) {
-          touch(hit, unix_seconds());
-          cost = static_cast<double>(hit.record.header.cost);
-          sink.take(hit.record.value);
-          return true;
-        }
-        look = Look::damaged_record;
-      }
-    }
-    if (!mend(name, look, hit, attempt)) return false;
-  }
-  return false;
+bool DiskTier::read(const Name& name, ValueSink& sink, double& cost) {
+  return find(name, [&](const Hit& hit) {
+    if (!hit.segment->sound(hit.record)) return false;
+    touch(hit, unix_seconds());
+    cost = static_cast<double>(hit.record.header.cost);
+    sink.take(hit.record.value);
+    return true;
+  });
 }
 
 bool DiskTier::contains(const Name& name) {
-  if (!directory_) return false;
-  for (int attempt = 0; attempt < kAttempts; ++attempt) {
-    Hit hit;
-    Look look;
-    {
-      std::shared_lock lock(view_mutex_);
-      look = locate(name.stage.name, name.key, name.hash, hit);
-    }
-    if (look == Look::found) return true;
-    if (!mend(name, look, hit, attempt)) return false;
-  }
-  return false;
+  return find(name, [](const Hit&) { return true; });
 }
 
 void DiskTier::touch(const Hit& hit, std::uint32_t now) const {
@@ -343,13 +337,7 @@ void DiskTier::flush() {
 }
 
 void DiskTier::close() {
-  stopping_ = true;
-  {
-    std::lock_guard lock(compactor_mutex_);
-    compactor_stops_ = true;
-  }
-  compactor_wakes_.notify_all();
-  if (compactor_.joinable()) compactor_.join();
+  stop_compactor();
   if (!directory_) return;
   const bool was_writable = writable_.exchange(false);
   try {

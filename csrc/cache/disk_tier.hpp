@@ -92,7 +92,8 @@ class DiskTier {
   // After anything but `found`, without locks: whether another look is worth while.
   bool mend(const Name& name, Look look, const Hit& hit, int attempt);
   void touch(const Hit& hit, std::uint32_t now) const;
-  bool find(const Name& name, ValueSink& sink, double& cost);
+  template <class Take>
+  bool find(const Name& name, Take take);
   bool open_segment(std::uint64_t number);
   // After the index in view was superseded.
   void reload();
@@ -163,6 +164,7 @@ class DiskTier {
   void empty_segment(std::uint64_t number, Emptied& emptied);
   void remove_emptied(Emptied& emptied);
   void wake_compactor();
+  void stop_compactor();
   void compactor_loop();
 
   const std::string path_;
