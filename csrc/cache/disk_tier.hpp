@@ -131,6 +131,7 @@ class DiskTier {
     float cost;
     const Detail* kept = nullptr;  // of a record that is moved: not a use
   };
+  Look locate_opened(std::string_view stage, const Key& key, std::uint64_t hash, Hit& hit, std::shared_lock<ViewLock>& lock);
   bool holds_same(const Entry& entry, std::uint64_t hash);
   void append(const Entry& entry, std::uint64_t hash, std::uint8_t kind);
   void write_out();

@@ -2,6 +2,7 @@
 #include <sys/uio.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <utility>
 
@@ -85,23 +86,26 @@ void DiskTier::forget_all(const std::vector<Entry>& entries) {
   for (const Entry& entry : entries) forget(entry.stage->name, entry.key, entry_hash(entry.key, entry.stage->seed), nullptr);
 }
 
+// Locates, opening the segment where that is needed; `lock`, of the view, is held afterwards.
+DiskTier::Look DiskTier::locate_opened(std::string_view stage, const Key& key, std::uint64_t hash, Hit& hit,
+                                       std::shared_lock<ViewLock>& lock) {
+  lock.lock();
+  Look look = locate(stage, key, hash, hit);
+  if (look != Look::unopened) return look;
+  lock.unlock();
+  open_segment(hit.location.segment);
+  lock.lock();
+  return locate(stage, key, hash, hit);
+}
+
 // Whether the entry is there with this value, which then counts as used.
 bool DiskTier::holds_same(const Entry& entry, std::uint64_t hash) {
-  for (int attempt = 0; attempt < 2; ++attempt) {
-    Hit hit;
-    {
-      std::shared_lock lock(view_mutex_);
-      const Look look = locate(entry.stage->name, entry.key, hash, hit);
-      if (look == Look::found) {
-        if (hit.record.value != entry.value || !hit.segment->sound(hit.record)) return false;
-        touch(hit, unix_seconds());
-        return true;
-      }
-      if (look != Look::unopened) return false;
-    }
-    if (!open_segment(hit.location.segment)) return false;
-  }
-  return false;
+  Hit hit;
+  std::shared_lock lock(view_mutex_, std::defer_lock);
+  if (locate_opened(entry.stage->name, entry.key, hash, hit, lock) != Look::found) return false;
+  if (hit.record.value != entry.value || !hit.segment->sound(hit.record)) return false;
+  touch(hit, unix_seconds());
+  return true;
 }
 
 void DiskTier::append(const Entry& entry, std::uint64_t hash, std::uint8_t kind) {
@@ -171,32 +175,24 @@ void DiskTier::publish(const Pending& pending) {
                                                          record_units(pending.record_bytes), unix_seconds()};
   for (int attempt = 0; attempt < 3; ++attempt) {
     Hit hit;
-    Look look;
-    {
-      std::shared_lock lock(view_mutex_);
-      look = locate(pending.stage, pending.key, pending.hash, hit);
-      if (look == Look::found) {
-        const bool counted = hit.location.segment != location.segment || hit.location.unit != location.unit;
-        if (counted) {
-          state_.live_bytes -= hit.record.header.record_bytes();
-        } else {
-          ++state_.entries;  // published by a writer that was killed before it had saved its state
-        }
-        index_->replace(hit.slot, pending.hash, location, detail);
-        state_.live_bytes += pending.record_bytes;
-        return;
+    std::shared_lock lock(view_mutex_, std::defer_lock);
+    if (locate_opened(pending.stage, pending.key, pending.hash, hit, lock) == Look::found) {
+      if (hit.location.segment != location.segment || hit.location.unit != location.unit) {
+        state_.live_bytes -= hit.record.header.record_bytes();
+      } else {
+        ++state_.entries;  // published by a writer that was killed before it had saved its state
       }
-      if (look != Look::unopened && index_->insert(pending.hash, location, detail)) {
-        ++state_.entries;
-        state_.live_bytes += pending.record_bytes;
-        return;
-      }
+      index_->replace(hit.slot, pending.hash, location, detail);
+      state_.live_bytes += pending.record_bytes;
+      return;
     }
-    if (look == Look::unopened) {
-      open_segment(hit.location.segment);
-    } else {
-      grow_index();
+    if (index_->insert(pending.hash, location, detail)) {
+      ++state_.entries;
+      state_.live_bytes += pending.record_bytes;
+      return;
     }
+    lock.unlock();
+    grow_index();
   }
   throw SystemFailure(EIO, "the index of the execution cache takes no further entry");
 }
@@ -228,8 +224,9 @@ void DiskTier::roll() {
 
 // Takes the entry, or only this place of it, out of the index.
 bool DiskTier::forget(std::string_view stage, const Key& key, std::uint64_t hash, const Location* only) {
-  std::shared_lock lock(view_mutex_);
+  std::shared_lock lock(view_mutex_, std::defer_lock);
   if (only != nullptr) {
+    lock.lock();
     MappedIndex::Probe probe = index_->probe(hash);
     Location location;
     while (index_->next(probe, location)) {
@@ -237,17 +234,17 @@ bool DiskTier::forget(std::string_view stage, const Key& key, std::uint64_t hash
       state_.live_bytes -= std::min<std::uint64_t>(state_.live_bytes, std::uint64_t{index_->detail(probe.slot).units} * kRecordAlignment);
       index_->erase(probe.slot);
       --state_.entries;
-      save_state();
+      index_->set_state(state_);
       return true;
     }
     return false;
   }
   Hit hit;
-  if (locate(stage, key, hash, hit) != Look::found) return false;
+  if (locate_opened(stage, key, hash, hit, lock) != Look::found) return false;
   state_.live_bytes -= hit.record.header.record_bytes();
   --state_.entries;
   index_->erase(hit.slot);
-  save_state();
+  index_->set_state(state_);  // not save_state(): the lock is not recursive
   return true;
 }
 
@@ -259,14 +256,6 @@ std::uint64_t DiskTier::remove(Stage& stage, const std::vector<Key>& keys) {
     settle();
     for (const Key& key : keys) {
       const std::uint64_t hash = entry_hash(key, stage.seed);
-      Hit hit;
-      Look look;
-      for (int attempt = 0; attempt < 2; ++attempt) {
-        std::shared_lock lock(view_mutex_);
-        look = locate(stage.name, key, hash, hit);
-        lock.unlock();
-        if (look != Look::unopened || !open_segment(hit.location.segment)) break;
-      }
       if (!forget(stage.name, key, hash, nullptr)) continue;
       ++removed;
       append({&stage, key, {}, 0.0f, 0}, hash, kTombstoneRecord);

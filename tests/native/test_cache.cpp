@@ -244,6 +244,30 @@ PRISMEM_TEST(threads_read_and_write_side_by_side_while_the_log_is_cleaned) {
   PRISMEM_EQUAL(cache.verify().damaged, std::uint64_t{0});
 }
 
+PRISMEM_TEST(entries_are_removed_while_other_threads_open_segments_and_the_index_grows) {
+  const TemporaryDirectory directory;
+  const Options options = options_in(directory.inside("cache"));
+  ExecutionCache cache(options);
+  ExecutionCache neighbour(options);
+  std::atomic<bool> done{false};
+  std::atomic<int> wrong{0};
+  std::thread writer([&] {
+    for (unsigned i = 0; i < 4000; ++i) neighbour.put("stage", key_of(i), value_of(i));
+    done = true;
+  });
+  std::thread reader([&] {
+    for (unsigned i = 0; !done; i = (i + 1) % 4000) {
+      const Value value = cache.get("stage", key_of(i));
+      if (value != nullptr && *value != value_of(i)) ++wrong;
+    }
+  });
+  for (unsigned i = 0; !done; i = (i + 2) % 4000) cache.remove("stage", {key_of(i)});
+  writer.join();
+  reader.join();
+  PRISMEM_EQUAL(wrong.load(), 0);
+  for (unsigned i = 1; i < 4000; i += 2) PRISMEM_CHECK(cache.contains("stage", key_of(i)));
+}
+
 PRISMEM_TEST(an_exception_reaches_all_who_wait_and_nothing_is_stored) {
   ExecutionCache cache{Options{}};
   const std::string message = PRISMEM_MESSAGE(std::runtime_error, cache.get_or_compute("stage", key_of(1), []() -> std::string {
