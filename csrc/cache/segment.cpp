@@ -191,7 +191,7 @@ bool Segment::record(std::uint64_t offset, Record& record) const {
   for (int look = 0; look < 2; ++look) {
     known = known_.load(std::memory_order_acquire);
     if (offset >= known) return false;
-    const char* at = mapping_.load(std::memory_order_relaxed) + offset;
+    const char* at = mapping_.load(std::memory_order_acquire) + offset;
     const std::uint64_t available = known - offset;
     const Parse parsed = parse_head(at, static_cast<std::size_t>(available), seed_, record.header);
     if (parsed == Parse::damaged) return false;

@@ -64,7 +64,8 @@ class Segment {
   std::string_view bytes(std::uint64_t offset, std::uint64_t size) const {
     const std::uint64_t known = known_.load(std::memory_order_acquire);
     if (size > known || offset > known - size) return bytes_of_grown(offset, size);
-    return {mapping_.load(std::memory_order_relaxed) + offset, static_cast<std::size_t>(size)};
+    // Acquired as well: a mapping made by another thread may be seen before the size that it was made for.
+    return {mapping_.load(std::memory_order_acquire) + offset, static_cast<std::size_t>(size)};
   }
 
   struct Record {
