@@ -14,23 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from prismem_core.arrays.places import Place
 from prismem_core.errors import ArgumentError
 
 _FLOAT32 = np.dtype(np.float32)
 _DLPACK_DEVICES = {1: "cpu", 2: "cuda", 3: "cpu", 13: "cuda"}  # 3: pinned host memory, 13: managed memory
-
-
-@dataclass(frozen=True)
-class Place:
-    """The library that made an array and the device that holds it."""
-
-    library: str
-    device: str
-    index: int = 0
-
-    def __str__(self) -> str:
-        device = "the CPU" if self.device == "cpu" else f"{self.device}:{self.index}"
-        return f"{self.library} arrays on {device}"
 
 
 _NUMPY = Place("numpy", "cpu")
