@@ -186,7 +186,7 @@ def test_kernels_of_a_device_need_a_reason_to_run_on_the_cpu(monkeypatch: pytest
             ops.use(backend),
         ):
             ops.top_k(FUSED, FUSED, 1)
-    with pytest.raises(NoImplementation, match=r"token_overlap: .* triton has none"), ops.use("triton"):
+    with pytest.raises(NoImplementation, match=r"token_overlap: .*triton has none"), ops.use("triton"):
         ops.choose("token_overlap", CPU)
 
 
