@@ -88,3 +88,22 @@ def power_of_two(number: int) -> int:
 def kind_of(tensor: Any) -> str:
     """The kind of rows of a torch tensor, as in POINTERS."""
     return str(tensor.dtype).removeprefix("torch.")
+
+
+def is_describable(rows: Any) -> bool:
+    """Whether a tensor descriptor can hold rows (n, d): aligned to 16 bytes, not overlapping, fewer than 2**31."""
+    size = rows.element_size()
+    stride = rows.stride(0) * size
+    return bool(
+        rows.data_ptr() % 16 == 0
+        and stride % 16 == 0
+        and rows.stride(0) >= rows.shape[1] > 0
+        and 0 < rows.shape[0] < 2**31
+    )
+
+
+def described(rows: Any, block_rows: int, block_dim: int) -> Any:
+    """A tensor descriptor of rows (n, d) with tiles (block_rows, block_dim); what lies outside reads as 0."""
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    return TensorDescriptor(rows, list(rows.shape), [rows.stride(0), 1], [block_rows, block_dim])

@@ -29,6 +29,8 @@ _RULES: tuple[tuple[int, str, tuple[str, ...], tuple[int, ...], tuple[int, ...],
 
 INTERPRETED = {
     "top_k": Config(16, 1024, 128),
+    "top_k long": Config(16, 1024, 128),
+    "top_k sorted": Config(16, 1024, 128),
     "top_k one": Config(1, 1024, 128),
     "similarity": Config(128, 1024, 128),
 }
@@ -53,14 +55,19 @@ def _expanded() -> dict[Key, Config]:
 TABLE: Mapping[Key, Config] = _expanded()
 
 
-def config_of(sm: int, op: str, kind: str, dim: int, queries: int) -> Config:
-    """The configuration of a launch; capabilities that are not listed run with those of 80, whose tiles fit anywhere."""
+def config_of(sm: int, op: str, kind: str, dim: int, queries: int, described: bool = False) -> Config:
+    """The configuration of a launch; rows that are not `described` cannot be loaded through tensor descriptors.
+
+    Capabilities that are not listed run with the configurations of 80, which use pointers and little shared memory.
+    """
     if sm == 0:
         return INTERPRETED[op]
     key = (op, kind, bucket(dim, DIMS), bucket(queries, QUERIES))
     path = os.environ.get("PRISMEM_KERNEL_TABLE", "")
-    measured = _measured(path).get((sm, *key)) if path else None
-    return measured or TABLE.get((sm, *key)) or TABLE[(80, *key)]
+    found = (_measured(path).get((sm, *key)) if path else None) or TABLE.get((sm, *key))
+    if found is None or (found.loads == "descriptor" and not described):
+        return TABLE[(80, *key)]
+    return found
 
 
 @functools.lru_cache(maxsize=8)

@@ -23,23 +23,23 @@ def best_of_batch(
     mask, flag, items, order, first_list, thresholds, lists,
     num_queries, num_keys, dim, query_stride, key_stride, mask_query_stride, mask_key_stride,
     key_begin, key_end, split_length, splits, query_blocks, k, first_query, width, min_score,
-    BQ: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr, K: tl.constexpr, EVEN: tl.constexpr, GROUPED: tl.constexpr,
-    SCALED: tl.constexpr, COSINE: tl.constexpr, MASKED: tl.constexpr, LIMITED: tl.constexpr, FLAGGED: tl.constexpr,
-    DESCRIBED: tl.constexpr, EVERY: tl.constexpr,
+    BQ: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr, K: tl.constexpr, EVEN: tl.constexpr,
+    PRIVATE_MASK: tl.constexpr,
 ):  # fmt: skip
     """Lists (k,) int64 of the best candidates of a block of queries among a range of keys.
 
-    Dense: program = split * query_blocks + block, keys from key_begin + split * split_length, list query * splits +
-    split. GROUPED: program = item of `items` (., 6) int64, queries order[first:...], list first_list[query] + split.
-    DESCRIBED (dense only): rows come through tensor descriptors. SCALED: rows are multiplied by their powers of two
-    where `extremes` (1,) int32 says that one is not 1. MASKED: 1 `mask` (keys,), 2 (queries, keys). LIMITED: scores
-    below min_score are left out. FLAGGED: `flag` becomes the least (first_query + query) * num_keys + key of an allowed
-    pair whose score is not finite. EVERY: no lists, candidate `index` of a query goes to lists[query * width + index].
-    `thresholds` (queries,) int32, LEAST at first, share the k-th best score so far between the splits of a query; only
-    scores below it are dropped, so results do not depend on when it is read.
+    What is None is not done. `items` (., 6) int64, see `work.Items`: program = item, queries order[first:...], list
+    first_list[query] + split; without them program = split * query_blocks + block, keys from key_begin + split *
+    split_length, list query * splits + split. Rows come through tensor descriptors where there are some (not with
+    items). `extremes` (1,) int32 says that a power of two is not 1, so that rows must be multiplied by theirs;
+    inverse lengths make cosines. `mask` uint8 (keys,), or (queries, keys) with PRIVATE_MASK. `flag` becomes the least
+    (first_query + query) * num_keys + key of an allowed pair whose score is not finite. `thresholds` (queries,) int32,
+    LEAST at first, share the k-th best score so far between the splits of a query; only scores below it are dropped,
+    so results do not depend on when it is read. Without them there are no lists: candidate `index` of a query goes to
+    lists[query * width + index].
     """
     lane = tl.arange(0, BQ)
-    if GROUPED:
+    if items is not None:
         item = items + tl.program_id(0) * ITEM
         inside = lane < tl.load(item + 1)
         query = tl.load(order + tl.load(item) + lane, mask=inside, other=0)
@@ -47,7 +47,7 @@ def best_of_batch(
         length = (tl.load(item + 3) - begin).to(tl.int32)
         base = (begin - tl.load(item + 4)).to(tl.int32)
         own_list = query
-        if not EVERY:
+        if thresholds is not None:
             own_list = tl.load(first_list + query, mask=inside, other=0) + tl.load(item + 5)
     else:
         block = tl.program_id(0) % query_blocks
@@ -60,11 +60,11 @@ def best_of_batch(
         own_list = query * splits + split
     q_rows = queries + query * query_stride
     q_inverse = tl.full((BQ,), 1.0, tl.float32)
-    if COSINE:
+    if key_inverse is not None:
         q_inverse = tl.load(query_inverse + query, mask=inside, other=0.0)
     q_powers = tl.full((BQ,), 1.0, tl.float32)
     rescale = False
-    if SCALED:
+    if extremes is not None:
         q_powers = tl.load(query_powers + query, mask=inside, other=1.0)
         rescale = tl.load(extremes) != 0
     column = tl.arange(0, K)
@@ -75,42 +75,43 @@ def best_of_batch(
         within = place < length
         key = begin + place
         shared = bound
-        if not EVERY:
+        if thresholds is not None:
             shared = tl.load(thresholds + query, mask=inside, other=GREATEST)
         x_inverse = tl.full((BN,), 1.0, tl.float32)
-        if COSINE:
+        if key_inverse is not None:
             x_inverse = tl.load(key_inverse + key, mask=within, other=0.0)
         x_rows = keys + key * key_stride
         first_key = (begin + start).to(tl.int32)
         if rescale:
             x_powers = tl.load(key_powers + key, mask=within, other=1.0)
-            if DESCRIBED:
+            if described_keys is not None:
                 scores = described_scores(
                     described_queries, described_keys, block * BQ, first_key, q_powers, x_powers, dim, BQ, BN, BD, True
                 )
             else:
                 scores = tile_scores(q_rows, inside, q_powers, x_rows, within, x_powers, dim, BQ, BN, BD, EVEN, True)
         else:
-            if DESCRIBED:
+            if described_keys is not None:
                 scores = described_scores(
                     described_queries, described_keys, block * BQ, first_key, q_powers, x_inverse, dim, BQ, BN, BD, False
                 )
             else:
                 scores = tile_scores(q_rows, inside, q_powers, x_rows, within, x_inverse, dim, BQ, BN, BD, EVEN, False)
-        if COSINE:
+        if key_inverse is not None:
             scores = cosines(scores, q_inverse, x_inverse)
         eligible = within[None, :]
-        if MASKED == 1:
-            eligible = eligible & (tl.load(mask + key * mask_key_stride, mask=within, other=0) != 0)[None, :]
-        if MASKED == 2:
-            cells = mask + query[:, None] * mask_query_stride + key[None, :] * mask_key_stride
-            eligible = eligible & (tl.load(cells, mask=inside[:, None] & within[None, :], other=0) != 0)
-        if FLAGGED:
+        if mask is not None:
+            if PRIVATE_MASK:
+                cells = mask + query[:, None] * mask_query_stride + key[None, :] * mask_key_stride
+                eligible = eligible & (tl.load(cells, mask=inside[:, None] & within[None, :], other=0) != 0)
+            else:
+                eligible = eligible & (tl.load(mask + key * mask_key_stride, mask=within, other=0) != 0)[None, :]
+        if flag is not None:
             pairs = (first_query + query) * num_keys + begin
             note_nonfinite(flag, scores, eligible & inside[:, None], pairs, place)
-        if LIMITED:
+        if min_score is not None:
             eligible = eligible & (scores >= min_score)
-        if EVERY:
+        if thresholds is None:
             codes = packed(ordered(scores), (base + place)[None, :])
             cells = lists + own_list[:, None] * width + (base + place)[None, :]
             shown = tl.where(eligible & (scores == scores), codes, EMPTY)
@@ -119,22 +120,21 @@ def best_of_batch(
             best, bound = insert(best, tl.maximum(bound, shared), scores, eligible, base + place)
             # A bound above what was read is one more than the k-th best score of this program.
             tl.atomic_max(thresholds + query, bound - 1, mask=inside & (bound - 1 > shared))
-    if not EVERY:
+    if thresholds is not None:
         cells = lists + own_list[:, None] * k + column[None, :]
         tl.store(cells, best, mask=inside[:, None] & (column < k)[None, :])
 
 
 @triton.jit(do_not_specialize=UNSPECIALISED)
 def best_of_one(
-    queries, keys, query_powers, query_inverse, key_powers, key_inverse,
+    queries, keys, query_powers, query_inverse, key_powers, key_inverse, extremes,
     mask, flag, items, order, first_list, thresholds, lists,
     num_queries, num_keys, dim, query_stride, key_stride, mask_query_stride, mask_key_stride,
-    key_begin, key_end, split_length, splits, query_blocks, k, min_score,
-    BN: tl.constexpr, BD: tl.constexpr, K: tl.constexpr, EVEN: tl.constexpr, GROUPED: tl.constexpr,
-    SCALED: tl.constexpr, COSINE: tl.constexpr, MASKED: tl.constexpr, LIMITED: tl.constexpr, FLAGGED: tl.constexpr,
+    key_begin, key_end, split_length, splits, query_blocks, k, first_query, min_score,
+    BN: tl.constexpr, BD: tl.constexpr, K: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """As `best_of_batch` for one query a program: multiply and add in float32, at the speed of memory."""
-    if GROUPED:
+    if items is not None:
         item = items + tl.program_id(0) * ITEM
         query = tl.load(order + tl.load(item))
         begin = tl.load(item + 2)
@@ -170,22 +170,22 @@ def best_of_one(
                 x = tl.load(x_rows[:, None] + columns[None, :], mask=within[:, None] & inner[None, :], other=0.0)
             q = q.to(tl.float32)
             x = x.to(tl.float32)
-            if SCALED:
+            if extremes is not None:
                 q = q * tl.load(query_powers + query)
                 x = x * tl.load(key_powers + key, mask=within, other=1.0)[:, None]
             sums += tl.sum(tl.reshape(q[None, :] * x, (BN, BD // 8, 8)), 2)
         scores = tl.sum(sums, 1)[None, :]
-        if COSINE:
+        if key_inverse is not None:
             q_inverse = tl.load(query_inverse + query + tl.arange(0, 1))
             scores = cosines(scores, q_inverse, tl.load(key_inverse + key, mask=within, other=0.0))
         eligible = within
-        if MASKED:
+        if mask is not None:
             cells = mask + query * mask_query_stride + key * mask_key_stride
             eligible = eligible & (tl.load(cells, mask=within, other=0) != 0)
         eligible = eligible[None, :]
-        if FLAGGED:
-            note_nonfinite(flag, scores, eligible, query * num_keys + begin + tl.arange(0, 1), place)
-        if LIMITED:
+        if flag is not None:
+            note_nonfinite(flag, scores, eligible, (first_query + query) * num_keys + begin + tl.arange(0, 1), place)
+        if min_score is not None:
             eligible = eligible & (scores >= min_score)
         best, bound = insert(best, tl.maximum(bound, shared), scores, eligible, base + place)
         tl.atomic_max(thresholds + query + tl.arange(0, 1), bound - 1, mask=bound - 1 > shared)
