@@ -21,7 +21,7 @@ from prismem_core.ops.top_k import TopK
 
 
 class NoisyScreen(Screen):
-    """A device whose scores are off by nearly what the bound allows (which counts the last rounding too), up or down."""
+    """A device whose scores are off by nearly what the bound allows, with the last rounding: up or down."""
 
     def __init__(self, seed: int, share: float = 0.98) -> None:
         super().__init__()
