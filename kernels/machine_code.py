@@ -10,7 +10,7 @@ import re
 import shutil
 import subprocess
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,6 +84,16 @@ def read(path: Path) -> list[MachineCode]:
     if not code:
         raise ValueError(f"{path.name}: cuobjdump found no machine code in it")
     return code
+
+
+def broken_rules(code: MachineCode, shared: int) -> Iterator[str]:
+    """What no shipped kernel may do: spill, or ask for more than a block can have; `shared` is bytes a block."""
+    if code.stack or code.local:
+        yield f"spills: {code.stack} bytes of stack, {code.local} local loads and stores"
+    if code.registers > REGISTER_LIMIT:
+        yield f"{code.registers} registers a thread, at most {REGISTER_LIMIT}"
+    if shared > SHARED_LIMIT.get(code.sm, shared):
+        yield f"{shared} bytes of shared memory a block, at most {SHARED_LIMIT[code.sm]}"
 
 
 def _function(name: str, sm: int, used: Mapping[str, str], instructions: Iterable[str]) -> MachineCode:

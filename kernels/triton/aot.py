@@ -24,7 +24,7 @@ from typing import Any
 
 from prismem_core.errors import NoImplementation
 from prismem_core.kernels import machine_code
-from prismem_core.kernels.machine_code import REGISTER_LIMIT, SHARED_LIMIT, MachineCode
+from prismem_core.kernels.machine_code import MachineCode
 from prismem_core.kernels.triton.launch import INTERPRETED, Variant
 
 OPS = ("row_scales", "top_k", "similarity", "segment_max_similarity", "segment_mean", "mmr_select", "codes")
@@ -79,7 +79,7 @@ def compile_variant(variant: Variant, sm: int) -> Compiled:
         path.write_bytes(kernel.asm["cubin"])
         (code,) = machine_code.read(path)
     shared = max(int(kernel.metadata.shared), code.shared)
-    complaints = tuple(broken_rules(code, shared, variant, sm))
+    complaints = tuple(broken_rules(code, shared, variant))
     return _result(variant, sm, triton.__version__, shared, seconds, code, complaints)
 
 
@@ -128,17 +128,12 @@ def _compile(variant: Variant, sm: int) -> Any:
     return triton.compile(source, target=GPUTarget("cuda", sm, 32), options=options)
 
 
-def broken_rules(code: MachineCode, shared: int, variant: Variant, sm: int) -> Iterator[str]:
+def broken_rules(code: MachineCode, shared: int, variant: Variant) -> Iterator[str]:
     """What a shipped variant must not do."""
-    if code.stack or code.local:
-        yield f"spills: {code.stack} bytes of stack, {code.local} local loads and stores"
-    if code.registers > REGISTER_LIMIT:
-        yield f"{code.registers} registers a thread, at most {REGISTER_LIMIT}"
-    if shared > SHARED_LIMIT[sm]:
-        yield f"{shared} bytes of shared memory a block, at most {SHARED_LIMIT[sm]}"
+    yield from machine_code.broken_rules(code, shared)
     if variant.batched and not code.mma + code.wgmma:
         yield "no tensor-core instruction"
-    elif variant.batched and sm == 90 and not code.wgmma and "mma" not in variant.notes:
+    elif variant.batched and code.sm == 90 and not code.wgmma and "mma" not in variant.notes:
         yield 'no tensor-core instruction of a warp group; give the reason as the note "mma"'
     if not code.wide_loads + code.bulk_loads and "loads" not in variant.notes:
         yield 'neither 128-bit nor bulk loads; give the reason as the note "loads"'

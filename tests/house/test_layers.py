@@ -13,6 +13,7 @@ PACKAGE = Path(__file__).resolve().parents[2] / "python" / "prismem_core"
 ROWS: tuple[frozenset[str], ...] = (
     frozenset({"errors", "_native"}),
     frozenset({"arrays", "digests"}),
+    frozenset({"kernels"}),
     frozenset({"ops", "cache"}),
     frozenset({"index"}),
     frozenset({"tasks", "prompts"}),
