@@ -10,7 +10,11 @@ import sys
 import pytest
 
 SCRIPT = "import sys; from prismem_core.cli.main import main; sys.argv = ['prismem', *sys.argv[1:]]; main()"
-WITHOUT = "import sys, importlib.util as u; real = u.find_spec; u.find_spec = lambda name, *more: None if name == 'triton' else real(name, *more)\n"
+WITHOUT = """
+import importlib.util as found
+real = found.find_spec
+found.find_spec = lambda name, *more: None if name == "triton" else real(name, *more)
+"""
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 
 
