@@ -13,23 +13,18 @@ from typing import Any
 
 import torch
 
-from prismem_core.kernels.triton import launch, table, work
+from prismem_core.kernels.triton import candidates, launch, table, work
+from prismem_core.kernels.triton.candidates import LARGEST_LIST
 from prismem_core.kernels.triton.launch import Config, Variant
 from prismem_core.kernels.triton.row_scales import extremes, row_scales
-from prismem_core.kernels.triton.selection import merge_candidates
 from prismem_core.kernels.triton.top_k_kernel import best_of_batch, best_of_one
 
-LARGEST_LIST = 256
-"""More hits a query than this are found by sorting the candidates of a few queries at a time."""
 LARGEST_PIECE = 2**30
 """Longer segments are searched in pieces of so many keys, whose indices a candidate can hold."""
 SCRATCH_BYTES = 2**28
 """The most memory for candidates that are sorted."""
 PROGRAMS_PER_PROCESSOR = 4
 """Programs that the splits of the keys should give each multiprocessor."""
-_EMPTY = -(2**63)
-_NOTHING = _EMPTY + 2**32 - 1
-_LOW = 2**32 - 1
 
 
 def top_k(
@@ -141,123 +136,85 @@ def _in_pieces(search: Search, longest: int, piece: int, k: int, scores: Any, in
     for number in range(pieces):
         begin = number * piece
         find(search, begin, min(begin + piece, longest), k, *(part[number] for part in parts))
-        parts[1][number] += begin
-    # Hits of a piece are in order, and so are the pieces, so the place among all hits breaks ties as the index would.
-    hits = parts[0].transpose(0, 1).reshape(search.count, -1)
-    bits = hits.view(torch.int32)
-    codes = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits).to(torch.int64)
-    places = torch.arange(pieces * k, device=hits.device)
-    found = torch.arange(k, device=hits.device)[None, None, :] < parts[2].transpose(0, 1)[:, :, None]
-    candidates = torch.where(found.reshape(search.count, -1), (codes << 32) | (_LOW - places), _EMPTY)
-    if k <= LARGEST_LIST:
-        merge(candidates, None, 1, search.count, k, scores, indices, counts, device)
-    else:
-        _unpack(torch.topk(candidates, k, dim=1).values, scores, indices, counts)
-    all_indices = parts[1].transpose(0, 1).reshape(search.count, -1)
-    indices.copy_(torch.where(indices < 0, indices, all_indices.gather(1, indices.clamp(min=0))))
+    candidates.join(parts, piece, k, scores, indices, counts, device)
 
 
 def _by_lists(search: Search, begin: int, end: int, k: int, scores: Any, indices: Any, counts: Any) -> None:
     """The best of the keys begin to end of each segment, with lists of candidates in registers."""
     device, count = search.device, search.count
     batch, one = _configs(search, k)
-    programs = launch.processors(device) * PROGRAMS_PER_PROCESSOR
     thresholds = device.full((count,), "int32", -(2**31))
     first_list = None
-    with launch.on(device):
-        if search.ranges is None:
-            single = count == 1
-            config = one if single else batch
-            blocks = -(-count // config.block_queries)
-            splits = work.split_count(end - begin, blocks, programs, 4 * config.block_keys)
-            length = work.split_length(end - begin, splits, config.block_keys)
-            most = splits = -(-(end - begin) // length)
-            lists = device.empty((count * splits, k), "int64")
-            dense = (begin, end, length, splits, blocks)
-            _launch(search, single, config, blocks * splits, None, None, thresholds, lists, dense, k)
-        else:
-            tile = max(batch.block_keys, one.block_keys)
-            items = work.grouped_items(
-                search.ranges, search.groups, count, batch.block_queries, tile, programs, 4 * tile, begin, end
-            )
-            most = items.most_lists
-            lists = device.empty((max(int(items.first_list[-1]), 1), k), "int64")
-            order, first_list = device.upload(items.order), device.upload(items.first_list)
-            for single, config, rows in ((True, one, items.single), (False, batch, items.batched)):
-                if len(rows):
-                    grouped = (device.upload(rows), order)
-                    _launch(search, single, config, len(rows), grouped, first_list, thresholds, lists, None, k)
-    merge(lists, first_list, most, count, k, scores, indices, counts, device)
+    if search.ranges is None:
+        kernel, config = (best_of_one, one) if count == 1 else (best_of_batch, batch)
+        dense = _dense(search, config, begin, end, 4 * config.block_keys)
+        most, programs = dense[3], dense[3] * dense[4]
+        lists = device.empty((count * most, k), "int64")
+        arguments = _arguments(search, config, None, None, thresholds, lists, dense, k)
+        with launch.on(device):
+            launch.start(kernel, (programs,), arguments, config)
+    else:
+        tile = max(batch.block_keys, one.block_keys)
+        items = _items(search, batch, tile, 4 * tile, begin, end)
+        most = items.most_lists
+        lists = device.empty((max(int(items.first_list[-1]), 1), k), "int64")
+        order, first_list = device.upload(items.order), device.upload(items.first_list)
+        for kernel, config, rows in ((best_of_one, one, items.single), (best_of_batch, batch, items.batched)):
+            if len(rows):
+                grouped = (device.upload(rows), order)
+                arguments = _arguments(search, config, grouped, first_list, thresholds, lists, None, k)
+                with launch.on(device):
+                    launch.start(kernel, (len(rows),), arguments, config)
+    candidates.merge(lists, first_list, most, count, k, scores, indices, counts, device)
 
 
 def _by_sorting(search: Search, begin: int, end: int, k: int, scores: Any, indices: Any, counts: Any) -> None:
     """As `_by_lists`, for any k: all candidates of the queries are written and sorted."""
-    device, count, width = search.device, search.count, end - begin
+    device = search.device
     config, _ = _configs(search, k)
-    programs = launch.processors(device) * PROGRAMS_PER_PROCESSOR
-    candidates = device.full((count, max(width, k)), "int64", _EMPTY)
-    with launch.on(device):
-        if search.ranges is None:
-            blocks = -(-count // config.block_queries)
-            splits = work.split_count(width, blocks, programs, config.block_keys)
-            length = work.split_length(width, splits, config.block_keys)
-            splits = -(-width // length)
-            dense = (begin, end, length, splits, blocks)
-            _launch(search, False, config, blocks * splits, None, None, None, candidates, dense, k)
-        else:
-            tile = config.block_keys
-            items = work.grouped_items(
-                search.ranges, search.groups, count, config.block_queries, tile, programs, tile, begin, end, single=False
-            )
-            if len(items.batched):
-                grouped = (device.upload(items.batched), device.upload(items.order))
-                _launch(search, False, config, len(items.batched), grouped, None, None, candidates, None, k)
-    _unpack(torch.topk(candidates, k, dim=1).values, scores, indices, counts)
-
-
-def _unpack(candidates: Any, scores: Any, indices: Any, counts: Any) -> None:
-    """Candidates (m, k) in descending order as hits."""
-    found = candidates > _NOTHING
-    codes = (candidates >> 32).to(torch.int32)
-    shown = torch.where(codes < 0, codes ^ 0x7FFFFFFF, codes).view(torch.float32)
-    scores.copy_(torch.where(found, shown, -float("inf")))
-    indices.copy_(torch.where(found, _LOW - (candidates & _LOW), -1))
-    counts.copy_(found.sum(dim=1))
-
-
-def merge(
-    lists: Any,
-    first_list: Any,
-    most_lists: int,
-    num_rows: int,
-    k: int,
-    scores: Any,
-    indices: Any,
-    counts: Any,
-    device: Any,
-) -> None:
-    """Rank the candidates of each row in rounds until they fit one program, then write the k best as hits.
-
-    `lists` (., width) int64: row i has the lists first_list[i] to first_list[i + 1] (a tensor on the device), at most
-    `most_lists`, or exactly so many each without `first_list`. `k` is at most LARGEST_LIST.
-    """
-    width = lists.shape[1]
-    while True:
-        total = max(most_lists * width, 1)
-        largest = max(256, 4 * launch.power_of_two(k))
-        chunk = min(max(launch.power_of_two(total), launch.power_of_two(k)), largest)
-        chunks = -(-total // chunk)
-        result = lists if chunks == 1 else device.empty((num_rows, chunks, k), "int64")
+    found = device.full((search.count, max(end - begin, k)), "int64", candidates.EMPTY)
+    if search.ranges is None:
+        dense = _dense(search, config, begin, end, config.block_keys)
+        programs = dense[3] * dense[4]
+        arguments = _arguments(search, config, None, None, None, found, dense, k)
+    else:
+        items = _items(search, config, config.block_keys, config.block_keys, begin, end, single=False)
+        programs = len(items.batched)
+        grouped = (device.upload(items.batched), device.upload(items.order))
+        arguments = _arguments(search, config, grouped, None, None, found, None, k)
+    if programs:
         with launch.on(device):
-            merge_candidates[(num_rows, chunks)](
-                lists, lists if first_list is None else first_list, result, scores, indices, counts,
-                most_lists, width, chunks, k,
-                CHUNK=chunk, STEP=chunk if launch.INTERPRETED else min(chunk, 32), UNIFORM=first_list is None,
-                LAST=chunks == 1, num_warps=4,
-            )  # fmt: skip
-        if chunks == 1:
-            return
-        lists, first_list, most_lists, width = result, None, chunks, k
+            launch.start(best_of_batch, (programs,), arguments, config)
+    candidates.unpack(torch.topk(found, k, dim=1).values, scores, indices, counts)
+
+
+def _programs(search: Search) -> int:
+    return launch.processors(search.device) * PROGRAMS_PER_PROCESSOR
+
+
+def _dense(search: Search, config: Config, begin: int, end: int, least_keys: int) -> tuple[int, int, int, int, int]:
+    """First key, past the last key, keys of a split, splits and blocks of queries of a search without segments."""
+    blocks = -(-search.count // config.block_queries)
+    splits = work.split_count(end - begin, blocks, _programs(search), least_keys)
+    length = work.split_length(end - begin, splits, config.block_keys)
+    return begin, end, length, -(-(end - begin) // length), blocks
+
+
+def _items(
+    search: Search, config: Config, tile: int, least_keys: int, begin: int, end: int, single: bool = True
+) -> work.Items:
+    return work.grouped_items(
+        search.ranges,
+        search.groups,
+        search.count,
+        config.block_queries,
+        tile,
+        _programs(search),
+        least_keys,
+        begin,
+        end,
+        single=single,
+    )
 
 
 def _configs(search: Search, k: int) -> tuple[Config, Config]:
@@ -269,44 +226,39 @@ def _configs(search: Search, k: int) -> tuple[Config, Config]:
     return batch, table.config_of(sm, "top_k one", search.kind, dim, 1)
 
 
-def _launch(
+def _arguments(
     search: Search,
-    single: bool,
     config: Config,
-    programs: int,
     grouped: tuple[Any, Any] | None,
     first_list: Any,
     thresholds: Any,
     lists: Any,
     dense: tuple[int, int, int, int, int] | None,
     k: int,
-) -> None:
-    """Start `best_of_one` or `best_of_batch`; without `thresholds` every candidate is written."""
+) -> dict[str, Any]:
+    """Arguments of `best_of_one` or `best_of_batch`; without `thresholds` every candidate is written."""
     queries, keys, mask = search.queries, search.keys, search.mask
     dim = int(keys.shape[1])
-    kernel = best_of_one if single else best_of_batch
-    values: dict[str, Any] = dict.fromkeys(kernel.arg_names)
-    values |= {"queries": queries, "keys": keys, "dim": dim, "first_query": search.first_query, "k": k, "lists": lists}
+    values: dict[str, Any] = {"queries": queries, "keys": keys, "dim": dim, "lists": lists, "k": k}
     values |= {"num_queries": search.count, "num_keys": int(keys.shape[0]), "min_score": search.min_score}
     values |= {"query_stride": queries.stride(0), "key_stride": keys.stride(0), "flag": search.flag}
     values |= {"first_list": first_list, "thresholds": thresholds, "extremes": search.rescaled}
-    values |= dict(zip(("key_begin", "key_end", "split_length", "splits", "query_blocks"), dense or (0,) * 5, strict=True))
-    values |= dict(zip(("items", "order"), grouped or (None, None), strict=True))
+    values |= {"first_query": search.first_query, "width": int(lists.shape[1])}
+    if dense is not None:
+        values |= dict(zip(("key_begin", "key_end", "split_length", "splits", "query_blocks"), dense, strict=True))
+    if grouped is not None:
+        values |= dict(zip(("items", "order"), grouped, strict=True))
     if search.scales is not None:
-        values |= dict(
-            zip(("query_powers", "query_inverse", "key_powers", "key_inverse"), search.scales, strict=True)
-        )
+        names = ("query_powers", "query_inverse", "key_powers", "key_inverse")
+        values |= dict(zip(names, search.scales, strict=True))
     if mask is not None:
         strides = (0, mask.stride(0)) if mask.dim() == 1 else mask.stride()
         values |= {"mask": mask.view(torch.uint8), "mask_query_stride": strides[0], "mask_key_stride": strides[1]}
-    constants: dict[str, Any] = {"BN": config.block_keys, "BD": config.block_dim, "K": launch.power_of_two(k)}
-    constants["EVEN"] = dim % config.block_dim == 0
-    if not single:
-        values["width"] = int(lists.shape[1])
-        constants |= {"BQ": config.block_queries, "PRIVATE_MASK": mask is not None and mask.dim() == 2}
-        if thresholds is None:
-            constants["K"] = 1
-        if config.loads == "descriptor":
-            values["described_queries"] = launch.described(queries, config.block_queries, config.block_dim)
-            values["described_keys"] = launch.described(keys, config.block_keys, config.block_dim)
-    kernel[(programs,)](**{**values, **constants}, num_warps=config.warps, num_stages=config.stages)
+    values |= {"BQ": config.block_queries, "BN": config.block_keys, "BD": config.block_dim}
+    values["K"] = 1 if thresholds is None else launch.power_of_two(k)
+    values["EVEN"] = dim % config.block_dim == 0
+    values["PRIVATE_MASK"] = mask is not None and mask.dim() == 2
+    if config.loads == "descriptor":
+        values["described_queries"] = launch.described(queries, config.block_queries, config.block_dim)
+        values["described_keys"] = launch.described(keys, config.block_keys, config.block_dim)
+    return values

@@ -127,13 +127,17 @@ def best_of_batch(
 
 @triton.jit(do_not_specialize=UNSPECIALISED)
 def best_of_one(
-    queries, keys, query_powers, query_inverse, key_powers, key_inverse, extremes,
+    queries, keys, described_queries, described_keys, query_powers, query_inverse, key_powers, key_inverse, extremes,
     mask, flag, items, order, first_list, thresholds, lists,
     num_queries, num_keys, dim, query_stride, key_stride, mask_query_stride, mask_key_stride,
-    key_begin, key_end, split_length, splits, query_blocks, k, first_query, min_score,
-    BN: tl.constexpr, BD: tl.constexpr, K: tl.constexpr, EVEN: tl.constexpr,
+    key_begin, key_end, split_length, splits, query_blocks, k, first_query, width, min_score,
+    BQ: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr, K: tl.constexpr, EVEN: tl.constexpr,
+    PRIVATE_MASK: tl.constexpr,
 ):  # fmt: skip
-    """As `best_of_batch` for one query a program: multiply and add in float32, at the speed of memory."""
+    """As `best_of_batch` for one query a program: multiply and add in float32, at the speed of memory.
+
+    It takes the same arguments; BQ, PRIVATE_MASK, descriptors and width do not matter.
+    """
     if items is not None:
         item = items + tl.program_id(0) * ITEM
         query = tl.load(order + tl.load(item))
