@@ -82,7 +82,6 @@ class Stage:
 
         `kind` "bfloat16" says that uint16 values are its bits.
         """
-        torch = self.torch
         if values.ndim == 2 and values.size and _rows_in_place(values):
             count, dim = values.shape
             step = values.strides[0] // values.itemsize
