@@ -1,0 +1,164 @@
+"""Scores of rows with the keys of their group: which program scores what, and the two ways to compute a tile of scores.
+
+Rows that share a group are scored in blocks on tensor cores, so that a key is read once for all of them; the only row of
+its group is scored with plain multiplications, which wait for memory alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import triton
+import triton.language as tl
+from numpy.typing import NDArray
+
+from prismem_core.kernels.triton.scoring import cosines, tile_scores
+from prismem_core.kernels.triton.selection import FULL
+
+Integers = NDArray[np.int64]
+
+PROGRAMS = 2048
+"""Groups are cut into so many pieces that about this many programs run, where there are keys enough."""
+
+PIECE = 1 << 31
+"""Keys whose positions share the lower half of a packed key; longer groups are cut at its multiples."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """The programs that score rows with the keys of their groups.
+
+    `order` (r,) lists the rows, those of a group together. `blocks` and `singles` (6, p), one column a program: first
+    place in `order`, number of rows, first key, past the last key, first key of the piece, number of the piece; the
+    rows of `singles` are alone in their groups. `pieces` is the largest number of pieces that a group has.
+    """
+
+    order: Integers
+    blocks: Integers
+    singles: Integers
+    pieces: int
+
+
+def work_for(
+    ranges: Integers | None,
+    groups: Integers | None,
+    num_rows: int,
+    num_keys: int,
+    *,
+    block_rows: int,
+    block_keys: int,
+    single_keys: int,
+) -> Work:
+    """Programs for blocks of rows and tiles of keys; without `ranges` every row sees all keys."""
+    if ranges is None:
+        ranges = np.array([[0, num_keys]], np.int64)
+        groups = np.zeros(num_rows, np.int64)
+    elif groups is None:
+        groups = np.arange(num_rows, dtype=np.int64)
+    order = np.argsort(groups, kind="stable").astype(np.int64)
+    seen, first, count = np.unique(groups[order], return_index=True, return_counts=True)
+    lengths = ranges[seen, 1] - ranges[seen, 0]
+    seen, first, count = seen[lengths > 0], first[lengths > 0].astype(np.int64), count[lengths > 0].astype(np.int64)
+    alone = count == 1
+    pieces = -(-int((ranges[seen, 1] - ranges[seen, 0]).max(initial=0)) // PIECE)
+    return Work(
+        order,
+        _programs(first[~alone], count[~alone], ranges[seen[~alone]], block_rows, block_keys),
+        _programs(first[alone], count[alone], ranges[seen[alone]], 1, single_keys),
+        max(1, pieces),
+    )
+
+
+def _programs(first: Integers, count: Integers, ranges: Integers, block_rows: int, block_keys: int) -> Integers:
+    """Columns (first place, rows, first key, past the last key, start of the piece, number of the piece)."""
+    blocks = -(-count // block_rows)
+    owner = np.repeat(np.arange(len(count)), blocks)
+    within = _within(blocks)
+    place = first[owner] + within * block_rows
+    rows = np.minimum(count[owner] - within * block_rows, block_rows)
+    begin, end = ranges[owner, 0], ranges[owner, 1]
+    # Cut at whole pieces first, so that a position fits its half of a packed key.
+    cuts = -(-(end - begin) // PIECE)
+    owner, piece = np.repeat(np.arange(len(cuts)), cuts), _within(cuts)
+    place, rows, origin = place[owner], rows[owner], begin[owner] + piece * PIECE
+    past = np.minimum(origin + PIECE, end[owner])
+    tiles = -(-(past - origin) // block_keys)
+    stretch = max(1, int(tiles.sum()) // PROGRAMS) * block_keys
+    cuts = -(-(past - origin) // stretch)
+    owner, part = np.repeat(np.arange(len(cuts)), cuts), _within(cuts)
+    start = origin[owner] + part * stretch
+    return np.stack(
+        [place[owner], rows[owner], start, np.minimum(start + stretch, past[owner]), origin[owner], piece[owner]]
+    )
+
+
+def _within(counts: Integers) -> Integers:
+    """0, 1, ... counts[0] - 1, 0, 1, ... counts[1] - 1, ..."""
+    return np.arange(int(counts.sum()), dtype=np.int64) - np.repeat(np.cumsum(counts) - counts, counts)
+
+
+@triton.jit
+def block_scores(
+    rows, row, row_inside, row_stride, row_powers, row_inverse, keys, key, key_inside, key_stride, key_powers, key_inverse, dim,
+    BQ: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr, EVEN: tl.constexpr, SCALED: tl.constexpr, COSINE: tl.constexpr,
+):
+    """Scores (BN, BQ) float32 of keys with rows, on tensor cores; keys come first because they fill the 64 rows of a
+    warp group's product, which the rows of a group seldom do.
+    """
+    own_powers = tl.full((BQ,), 1.0, tl.float32)
+    powers = tl.full((BN,), 1.0, tl.float32)
+    if SCALED:
+        own_powers = tl.load(row_powers + row, mask=row_inside, other=1.0)
+        powers = tl.load(key_powers + key, mask=key_inside, other=1.0)
+    scores = tile_scores(
+        keys + key * key_stride, key_inside, powers, rows + row * row_stride, row_inside, own_powers, dim,
+        BN, BQ, BD, EVEN, SCALED,
+    )
+    if COSINE:
+        own_inverse = tl.load(row_inverse + row, mask=row_inside, other=0.0)
+        scores = cosines(scores, tl.load(key_inverse + key, mask=key_inside, other=0.0), own_inverse)
+    return scores
+
+
+@triton.jit
+def single_scores(
+    rows, row, row_stride, row_powers, row_inverse, keys, key, key_inside, key_stride, key_powers, key_inverse, dim,
+    BN: tl.constexpr, BD: tl.constexpr, EVEN: tl.constexpr, SCALED: tl.constexpr, COSINE: tl.constexpr,
+):
+    """Scores (BN,) of keys with one row: float32 multiplications and additions, at the speed of memory."""
+    own = rows + row * row_stride
+    starts = keys + key * key_stride
+    if SCALED:
+        own_power = tl.load(row_powers + row)
+        powers = tl.load(key_powers + key, mask=key_inside, other=1.0)
+    sums = tl.zeros((BN, BD), tl.float32)
+    for start in range(0, dim, BD):
+        columns = start + tl.arange(0, BD)
+        if EVEN:
+            q = tl.load(own + columns)
+            x = tl.load(starts[:, None] + columns[None, :], mask=key_inside[:, None], other=0.0)
+        else:
+            within = columns < dim
+            q = tl.load(own + columns, mask=within, other=0.0)
+            x = tl.load(starts[:, None] + columns[None, :], mask=key_inside[:, None] & within[None, :], other=0.0)
+        q = q.to(tl.float32)
+        x = x.to(tl.float32)
+        if SCALED:
+            q = q * own_power
+            x = x * powers[:, None]
+        sums = tl.fma(x, tl.broadcast_to(q[None, :], (BN, BD)), sums)
+    scores = tl.sum(sums, 1)
+    if COSINE:
+        scores = scores * tl.load(key_inverse + key, mask=key_inside, other=0.0) * tl.load(row_inverse + row)
+        scores = tl.where(scores > 1.0, 1.0, scores)
+        scores = tl.where(scores < -1.0, -1.0, scores)
+    return scores
+
+
+@triton.jit
+def report_nonfinite(flag, scores, counted, pair):
+    """Lower `flag` to the least `pair` (row * keys + key) whose counted score is NaN or infinite."""
+    wrong = counted & ((tl.abs(scores) < float("inf")) == 0)
+    if tl.max(wrong.to(tl.int32)) > 0:
+        tl.atomic_min(flag, tl.min(tl.where(wrong, pair, FULL)))
