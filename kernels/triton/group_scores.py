@@ -6,15 +6,20 @@ its group is scored with plain multiplications, which wait for memory alone.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import triton
 import triton.language as tl
 from numpy.typing import NDArray
 
+from prismem_core.arrays.device import Device
+from prismem_core.kernels.triton.launch import INTERPRETED, POINTERS, Config, Variant, kind_of, power_of_two
+from prismem_core.kernels.triton.row_scales import row_scales
 from prismem_core.kernels.triton.scoring import cosines, tile_scores
-from prismem_core.kernels.triton.selection import FULL
+from prismem_core.kernels.triton.selection import FULL, GREATEST
 
 Integers = NDArray[np.int64]
 
@@ -41,16 +46,9 @@ class Work:
 
 
 def work_for(
-    ranges: Integers | None,
-    groups: Integers | None,
-    num_rows: int,
-    num_keys: int,
-    *,
-    block_rows: int,
-    block_keys: int,
-    single_keys: int,
+    ranges: Integers | None, groups: Integers | None, num_rows: int, num_keys: int, batch: Config, alone: Config
 ) -> Work:
-    """Programs for blocks of rows and tiles of keys; without `ranges` every row sees all keys."""
+    """Programs for rows in blocks and for rows alone in their group; without `ranges` every row sees all keys."""
     if ranges is None:
         ranges = np.array([[0, num_keys]], np.int64)
         groups = np.zeros(num_rows, np.int64)
@@ -60,12 +58,12 @@ def work_for(
     seen, first, count = np.unique(groups[order], return_index=True, return_counts=True)
     lengths = ranges[seen, 1] - ranges[seen, 0]
     seen, first, count = seen[lengths > 0], first[lengths > 0].astype(np.int64), count[lengths > 0].astype(np.int64)
-    alone = count == 1
+    single = count == 1
     pieces = -(-int((ranges[seen, 1] - ranges[seen, 0]).max(initial=0)) // PIECE)
     return Work(
         order,
-        _programs(first[~alone], count[~alone], ranges[seen[~alone]], block_rows, block_keys),
-        _programs(first[alone], count[alone], ranges[seen[alone]], 1, single_keys),
+        _programs(first[~single], count[~single], ranges[seen[~single]], batch.block_queries, batch.block_keys),
+        _programs(first[single], count[single], ranges[seen[single]], 1, alone.block_keys),
         max(1, pieces),
     )
 
@@ -96,6 +94,99 @@ def _programs(first: Integers, count: Integers, ranges: Integers, block_rows: in
 def _within(counts: Integers) -> Integers:
     """0, 1, ... counts[0] - 1, 0, 1, ... counts[1] - 1, ..."""
     return np.arange(int(counts.sum()), dtype=np.int64) - np.repeat(np.cumsum(counts) - counts, counts)
+
+
+@dataclass(frozen=True)
+class Operands:
+    """Rows and keys as kernels take them: with their powers of two and inverse lengths, which are unused without cosines.
+
+    `scaled` says that powers of two are not all 1.
+    """
+
+    rows: Any
+    keys: Any
+    scales: tuple[Any, Any, Any, Any]
+    scaled: bool
+    cosine: bool
+
+    @property
+    def dim(self) -> int:
+        """Dimensions of rows and keys."""
+        return int(self.keys.shape[1])
+
+    def config(self, largest_group: int) -> Config:
+        """Tiles for groups of so many rows."""
+        wide = 2 * self.rows.element_size() + 2 * self.keys.element_size() > 8
+        return config_for(wide, self.dim, largest_group)
+
+
+def operands(
+    rows: Any, keys: Any, normalize: bool, device: Device, key_scales: tuple[Any, Any] | None = None
+) -> Operands:
+    """Rows and keys with what cosines need; `key_scales` are those of the keys where they are known."""
+    if not normalize:
+        return Operands(rows, keys, (rows, rows, keys, keys), False, False)
+    own = row_scales(rows, device=device)
+    theirs = own if keys is rows else key_scales or row_scales(keys, device=device)
+    return Operands(rows, keys, (*own, *theirs), {kind_of(rows), kind_of(keys)} != {"float16"}, True)
+
+
+def config_for(wide: bool, dim: int, largest_group: int) -> Config:
+    """Tiles for rows alone in their group (largest_group 1) or in blocks; `wide`: a side has four bytes an element."""
+    if largest_group == 1:
+        block_dim = min(128 if wide else 256, max(16, power_of_two(dim)))
+        return Config(1, (1 << 20 if INTERPRETED else 4096) // block_dim, block_dim, warps=4, stages=1)
+    rows = min(64, max(16, power_of_two(largest_group)))
+    if INTERPRETED:
+        return Config(rows, 1024, 256, warps=4, stages=1)
+    keys, warps = (128, 8) if rows == 64 else (64 if wide else 128, 4)
+    return Config(rows, keys, 32 if wide else 64, warps, stages=3)
+
+
+def largest_group(ranges: Integers | None, groups: Integers | None, num_rows: int) -> int:
+    """The most rows that see the same keys."""
+    if ranges is None:
+        return num_rows
+    if groups is None:
+        return min(num_rows, 1)
+    return int(np.bincount(groups).max(initial=0))
+
+
+def launch_variant(
+    op: str, kernel: Any, kind: str, dim: int, rows: int, cosine: bool, others: Mapping[str, str],
+    constants: Mapping[str, Any] | None = None,
+) -> Variant:
+    """A launch for groups of so many rows, with every score looked at for NaN, as in nonfinite="raise"; `others` are the
+    types of arguments that not every kernel has.
+    """
+    config = config_for(kind == "float32", dim, rows)
+    chosen = {
+        "BQ": config.block_queries,
+        "BN": config.block_keys,
+        "BD": config.block_dim,
+        "EVEN": dim % config.block_dim == 0,
+        "SCALED": cosine and kind != "float16",
+        "COSINE": cosine,
+        "FLAGGED": True,
+        **(constants or {}),
+    }
+    scale = "*fp32" if cosine else POINTERS[kind]
+    known = {"order": "*i64", "table": "*i64", "flag": "*i64", **others}
+    signature: dict[str, str] = {}
+    for name in kernel.arg_names:
+        if name in chosen:
+            continue
+        if name in known:
+            signature[name] = known[name]
+        elif name.endswith(("_powers", "_inverse")):
+            signature[name] = scale
+        else:
+            signature[name] = "i32" if name.startswith("num_") or name == "dim" or name.endswith("_stride") else POINTERS[kind]
+    aligned = tuple(name for name in signature if signature[name].startswith("*") or name == "dim" or name.endswith("_stride"))
+    return Variant(
+        f"{op} {kind} {'alone' if rows == 1 else f'{config.block_queries} rows'}{' cosine' if cosine else ''}",
+        op, kernel, signature, chosen, aligned, config.warps, config.stages, batched=rows > 1,
+    )
 
 
 @triton.jit
@@ -157,8 +248,12 @@ def single_scores(
 
 
 @triton.jit
-def report_nonfinite(flag, scores, counted, pair):
-    """Lower `flag` to the least `pair` (row * keys + key) whose counted score is NaN or infinite."""
+def report_nonfinite(flag, scores, counted, row, begin, place, num_keys):
+    """Lower `flag` to the least row * num_keys + key whose score (N, Q) counts and is NaN or infinite.
+
+    Keys are begin + `place` (N,) int32, rows (Q,).
+    """
     wrong = counted & ((tl.abs(scores) < float("inf")) == 0)
     if tl.max(wrong.to(tl.int32)) > 0:
-        tl.atomic_min(flag, tl.min(tl.where(wrong, pair, FULL)))
+        first = tl.min(tl.where(wrong, place[:, None], GREATEST), 0)
+        tl.atomic_min(flag, tl.min(tl.where(first == GREATEST, FULL, row * num_keys + begin + first), 0))

@@ -11,7 +11,16 @@ from numpy.typing import NDArray
 
 from prismem_core.arrays.device import Device
 from prismem_core.kernels.triton import group_scores
-from prismem_core.kernels.triton.group_scores import block_scores, report_nonfinite, single_scores
+from prismem_core.kernels.triton.group_scores import (
+    block_scores,
+    largest_group,
+    launch_variant,
+    operands,
+    report_nonfinite,
+    single_scores,
+    work_for,
+)
+from prismem_core.kernels.triton.launch import Variant, on
 from prismem_core.kernels.triton.selection import EMPTY, LEAST, ordered, packed, unordered
 
 FINISHED = 512
@@ -49,7 +58,7 @@ def best_of_block(
         )
         counted = within[:, None] & inside[None, :]
         if FLAGGED:
-            report_nonfinite(flag, scores, counted, row[None, :] * num_items + key[:, None])
+            report_nonfinite(flag, scores, counted, row, begin, place, num_items)
         codes = tl.where(counted & (scores == scores), ordered(scores), LEAST)
         highest, at = tl.max(codes, 0, return_indices=True)
         candidate = packed(highest, before + start + at)
@@ -82,7 +91,7 @@ def best_of_single(
             items, key, within, item_stride, item_powers, item_inverse, dim, BN, BD, EVEN, SCALED, COSINE,
         )
         if FLAGGED:
-            report_nonfinite(flag, scores, within, row * num_items + key)
+            report_nonfinite(flag, scores[:, None], within[:, None], row[None], begin, place, num_items)
         codes = tl.where(within & (scores == scores), ordered(scores), LEAST)
         better = codes > highest  # strictly: of equal scores the first place stays
         at = tl.where(better, place, at)
@@ -132,24 +141,39 @@ def segment_max_similarity(
     count = evidence.shape[0]
     if count == 0:
         return
-    scoring = Scoring.of(evidence, items, normalize, key_scales, device)
-    batch, single = scoring.configs("segment_max_similarity", largest_group(ranges, groups, count))
-    work = work_for(
-        ranges, groups, count, items.shape[0], block_rows=batch.block_queries, block_keys=batch.block_keys,
-        single_keys=single.block_keys,
-    )
+    pair = operands(evidence, items, normalize, device, key_scales)
+    alone, batch = pair.config(1), pair.config(largest_group(ranges, groups, count))
+    work = work_for(ranges, groups, count, items.shape[0], batch, alone)
     best = device.full((work.pieces, count), "int64", EMPTY.value)
     order = device.upload(work.order)
     with on(device):
-        for kernel, table, config in ((best_of_block, work.blocks, batch), (best_of_single, work.singles, single)):
-            if table.shape[1]:
-                kernel[(table.shape[1],)](
-                    evidence, items, order, device.upload(table), best, best if flag is None else flag,
-                    *scoring.scales, evidence.stride(0), items.stride(0), items.shape[1], count, items.shape[0],
-                    table.shape[1], BQ=config.block_queries, BN=config.block_keys, BD=config.block_dim,
-                    EVEN=items.shape[1] % config.block_dim == 0, SCALED=scoring.scaled, COSINE=normalize,
+        for kernel, table, config in ((best_of_block, work.blocks, batch), (best_of_single, work.singles, alone)):
+            programs = table.shape[1]
+            if programs:
+                kernel[(programs,)](
+                    evidence, items, order, device.upload(table), best, best if flag is None else flag, *pair.scales,
+                    evidence.stride(0), items.stride(0), pair.dim, count, items.shape[0], programs,
+                    BQ=config.block_queries, BN=config.block_keys, BD=config.block_dim,
+                    EVEN=pair.dim % config.block_dim == 0, SCALED=pair.scaled, COSINE=normalize,
                     FLAGGED=flag is not None, num_warps=config.warps, num_stages=config.stages,
-                )  # fmt: skip
+                )
         finish[(triton.cdiv(count, FINISHED),)](
             best, values, indices, count, work.pieces, group_scores.PIECE, BLOCK=FINISHED, num_warps=4
         )
+
+
+def variants(sm: int) -> list[Variant]:
+    """The launches of `segment_max_similarity` worth checking ahead of time: kinds of rows, alone and in blocks."""
+    del sm  # pointer loads everywhere: pieces of a group begin at any row
+    return [
+        launch_variant("segment_max_similarity", kernel, kind, dim, rows, cosine, {"best": "*i64", "num_evidence": "i32"})
+        for kernel, kind, dim, rows, cosine in (
+            (best_of_single, "float16", 1024, 1, False),
+            (best_of_single, "bfloat16", 1024, 1, True),
+            (best_of_single, "float32", 1024, 1, False),
+            (best_of_block, "float16", 1024, 16, False),
+            (best_of_block, "float16", 1024, 64, True),
+            (best_of_block, "bfloat16", 1024, 64, True),
+            (best_of_block, "float32", 1024, 64, False),
+        )
+    ]
