@@ -116,8 +116,13 @@ class Operands:
 
     def config(self, largest_group: int) -> Config:
         """Tiles for groups of so many rows."""
-        wide = 2 * self.rows.element_size() + 2 * self.keys.element_size() > 8
+        wide = 4 in (self.rows.element_size(), self.keys.element_size())
+        wide = wide or self.rows.dtype != self.keys.dtype
         return config_for(wide, self.dim, largest_group)
+
+    def similarity_config(self, longest: int) -> Config:
+        """Tiles for the keys of a segment with each other."""
+        return config_for(self.keys.element_size() == 4, self.dim, max(2, longest))
 
 
 def operands(
