@@ -46,9 +46,13 @@ class Work:
 
 
 def work_for(
-    ranges: Integers | None, groups: Integers | None, num_rows: int, num_keys: int, batch: Config, alone: Config
+    ranges: Integers | None, groups: Integers | None, num_rows: int, num_keys: int, batch: Config, alone: Config,
+    *, one_tile: bool = False,
 ) -> Work:
-    """Programs for rows in blocks and for rows alone in their group; without `ranges` every row sees all keys."""
+    """Programs for rows in blocks and for rows alone in their group; without `ranges` every row sees all keys.
+
+    `one_tile`: every program has no more than one tile of keys.
+    """
     if ranges is None:
         ranges = np.array([[0, num_keys]], np.int64)
         groups = np.zeros(num_rows, np.int64)
@@ -62,13 +66,15 @@ def work_for(
     pieces = -(-int((ranges[seen, 1] - ranges[seen, 0]).max(initial=0)) // PIECE)
     return Work(
         order,
-        _programs(first[~single], count[~single], ranges[seen[~single]], batch.block_queries, batch.block_keys),
-        _programs(first[single], count[single], ranges[seen[single]], 1, alone.block_keys),
+        _programs(first[~single], count[~single], ranges[seen[~single]], batch.block_queries, batch.block_keys, one_tile),
+        _programs(first[single], count[single], ranges[seen[single]], 1, alone.block_keys, one_tile),
         max(1, pieces),
     )
 
 
-def _programs(first: Integers, count: Integers, ranges: Integers, block_rows: int, block_keys: int) -> Integers:
+def _programs(
+    first: Integers, count: Integers, ranges: Integers, block_rows: int, block_keys: int, one_tile: bool
+) -> Integers:
     """Columns (first place, rows, first key, past the last key, start of the piece, number of the piece)."""
     blocks = -(-count // block_rows)
     owner = np.repeat(np.arange(len(count)), blocks)
@@ -82,7 +88,7 @@ def _programs(first: Integers, count: Integers, ranges: Integers, block_rows: in
     place, rows, origin = place[owner], rows[owner], begin[owner] + piece * PIECE
     past = np.minimum(origin + PIECE, end[owner])
     tiles = -(-(past - origin) // block_keys)
-    stretch = max(1, int(tiles.sum()) // PROGRAMS) * block_keys
+    stretch = block_keys * (1 if one_tile else max(1, int(tiles.sum()) // PROGRAMS))
     cuts = -(-(past - origin) // stretch)
     owner, part = np.repeat(np.arange(len(cuts)), cuts), _within(cuts)
     start = origin[owner] + part * stretch
@@ -159,13 +165,13 @@ def largest_group(ranges: Integers | None, groups: Integers | None, num_rows: in
 
 def launch_variant(
     op: str, kernel: Any, kind: str, dim: int, rows: int, cosine: bool, others: Mapping[str, str],
-    constants: Mapping[str, Any] | None = None,
+    constants: Mapping[str, Any] | None = None, config: Config | None = None,
 ) -> Variant:
     """A launch for groups of so many rows, with every score looked at for NaN, as in nonfinite="raise"; `others` are the
-    types of arguments that not every kernel has.
+    types of arguments that not every kernel has, `constants` the values of those that are known when it is compiled.
     """
-    config = config_for(kind == "float32", dim, rows)
-    chosen = {
+    config = config or config_for(kind == "float32", dim, rows)
+    possible = {
         "BQ": config.block_queries,
         "BN": config.block_keys,
         "BD": config.block_dim,
@@ -175,7 +181,7 @@ def launch_variant(
         "FLAGGED": True,
         **(constants or {}),
     }
-    scale = "*fp32" if cosine else POINTERS[kind]
+    chosen = {name: possible[name] for name in kernel.arg_names if name in possible}
     known = {"order": "*i64", "table": "*i64", "flag": "*i64", **others}
     signature: dict[str, str] = {}
     for name in kernel.arg_names:
@@ -184,14 +190,15 @@ def launch_variant(
         if name in known:
             signature[name] = known[name]
         elif name.endswith(("_powers", "_inverse")):
-            signature[name] = scale
+            signature[name] = "*fp32" if cosine else POINTERS[kind]
         else:
-            signature[name] = "i32" if name.startswith("num_") or name == "dim" or name.endswith("_stride") else POINTERS[kind]
-    aligned = tuple(name for name in signature if signature[name].startswith("*") or name == "dim" or name.endswith("_stride"))
-    return Variant(
-        f"{op} {kind} {'alone' if rows == 1 else f'{config.block_queries} rows'}{' cosine' if cosine else ''}",
-        op, kernel, signature, chosen, aligned, config.warps, config.stages, batched=rows > 1,
-    )
+            number = name.startswith("num_") or name == "dim" or name.endswith("_stride")
+            signature[name] = "i32" if number else POINTERS[kind]
+    strides = ("dim", "query_stride", "key_stride", "evidence_stride", "item_stride")
+    aligned = tuple(name for name in signature if signature[name].startswith("*") or name in strides)
+    shape = f"{config.block_queries} rows" if rows > 1 else "alone"
+    name = f"{op} {kernel.__name__} {kind} {shape}{' cosine' if cosine else ''}"
+    return Variant(name, op, kernel, signature, chosen, aligned, config.warps, config.stages, batched=rows > 1)
 
 
 @triton.jit

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from prismem_core.arrays.device import Device
 from prismem_core.kernels.triton import group_scores
-from prismem_core.kernels.triton.group_scores import Operands, config_for, largest_group, operands, work_for
+from prismem_core.kernels.triton.group_scores import Operands, largest_group, launch_variant, operands, work_for
 from prismem_core.kernels.triton.launch import INTERPRETED, Config, Variant, on, power_of_two
 from prismem_core.kernels.triton.mmr_select_kernel import (
     relevance_of_block,
@@ -116,7 +116,7 @@ def _select_part(
     relevance = device.empty((count, longest), "float32")
     penalty = device.empty((count, longest), "float64")
     alone, batch = pair.config(1), pair.config(largest_group(ranges, groups, count))
-    work = work_for(ranges, groups, count, num_keys, batch, alone)
+    work = work_for(ranges, groups, count, num_keys, batch, alone, one_tile=True)
     order = device.upload(work.order)
     mask_strides = (0, 0) if mask is None else (0, mask.stride(0)) if mask.dim() == 1 else mask.stride()
     bytes_of_mask = relevance if mask is None else mask.view(dtype=_torch().uint8)
@@ -138,7 +138,7 @@ def _select_part(
         similarity = device.empty((len(seen), longest, longest), "float32")
         _similarities(pair, ranges[seen], similarity, longest, device)
     segments = np.stack([ranges[groups, 0], ranges[groups, 1] - ranges[groups, 0], slot.reshape(-1)])
-    config = select_config(pair, longest, given)
+    config = select_config(pair.dim, longest, given)
     select[(count,)](
         keys, relevance, penalty, similarity, device.upload(segments.astype(np.int64)), weights, indices, scores, counts,
         *key_scales, keys.stride(0), pair.dim, longest, count, k,
@@ -168,11 +168,12 @@ def _similarities(pair: Operands, ranges: Integers, similarity: Any, longest: in
         )
 
 
-def select_config(pair: Operands, longest: int, given: bool) -> Config:
+def select_config(dim: int, longest: int, given: bool) -> Config:
     """Candidates and dimensions that a program of `select` looks at at a time."""
     if INTERPRETED or given:
-        return Config(1, min(1024, power_of_two(longest)), 1024 if INTERPRETED else 16, warps=4, stages=1)
-    block_dim = min(256, max(16, power_of_two(pair.dim)))
+        lanes = max(32, min(1024, power_of_two(longest)))
+        return Config(1, lanes, 1024 if INTERPRETED else 16, warps=max(1, lanes // 256), stages=1)
+    block_dim = min(256, max(16, power_of_two(dim)))
     return Config(1, 8192 // block_dim, block_dim, warps=8, stages=1)
 
 
@@ -180,3 +181,26 @@ def _torch() -> Any:
     import torch
 
     return torch
+
+
+def variants(sm: int) -> list[Variant]:
+    """The launches of `mmr_select` worth checking ahead of time."""
+    del sm  # pointer loads everywhere: segments begin at any row
+    outputs = {"indices": "*i64", "scores": "*fp32", "counts": "*i64"}
+    sizes = {"row_width": "i32", "first_query": "i32", "piece_keys": "i64", "min_relevance": "fp32", "k": "i32"}
+    scratch = {"relevance": "*fp32", "penalty": "*fp64", "similarity": "*fp32", "mask": "*u8", "segments": "*i64", "weights": "*fp64"}
+    others = {**outputs, **sizes, **scratch, "mask_query_stride": "i32", "mask_key_stride": "i32"}
+    found = [
+        launch_variant("mmr_select", kernel, kind, 1024, rows, cosine, others, {"MASKED": 0, "LIMITED": True})
+        for kernel, kind, rows, cosine in (
+            (relevance_of_single, "float16", 1, False),
+            (relevance_of_block, "float16", 64, True),
+            (similarity_of_tile, "float16", 64, False),
+            (similarity_of_tile, "float32", 64, True),
+        )
+    ]
+    for kind, given in (("float16", True), ("float16", False), ("float32", False)):
+        config = select_config(1024, 200, given)
+        tiles = {"BN": config.block_keys, "BD": config.block_dim, "GIVEN": given}
+        found.append(launch_variant("mmr_select", select, kind, 1024, 1, True, others, tiles, config))
+    return found

@@ -19,7 +19,7 @@ def relevance_of_block(
 ):
     """Write `relevance` (queries, row_width) float32 of the keys of each query's segment, NaN for what is no candidate.
 
-    `table` (6, num_programs) as in `group_scores.Work`. `flag` counts queries from first_query.
+    `table` (6, num_programs) as in `group_scores.Work`, with one tile a program. `flag` counts queries from first_query.
     """
     entry = table + tl.program_id(0)
     lane = tl.arange(0, BQ)
@@ -28,27 +28,26 @@ def relevance_of_block(
     begin = tl.load(entry + 2 * num_programs)
     length = (tl.load(entry + 3 * num_programs) - begin).to(tl.int32)
     before = begin - tl.load(entry + 4 * num_programs) + tl.load(entry + 5 * num_programs) * piece_keys
-    for start in range(0, length, BN):
-        place = start + tl.arange(0, BN)
-        within = place < length
-        key = begin + place
-        scores = block_scores(
-            queries, row, inside, query_stride, query_powers, query_inverse,
-            keys, key, within, key_stride, key_powers, key_inverse, dim, BQ, BN, BD, EVEN, SCALED, COSINE,
-        )
-        there = within[:, None] & inside[None, :]
-        counted = there
-        if MASKED == 1:
-            counted = counted & (tl.load(mask + key * mask_key_stride, mask=within, other=0) != 0)[:, None]
-        if MASKED == 2:
-            cells = mask + row[None, :] * mask_query_stride + key[:, None] * mask_key_stride
-            counted = counted & (tl.load(cells, mask=there, other=0) != 0)
-        if FLAGGED:
-            report_nonfinite(flag, scores, counted, first_query + row, begin, place, num_keys)
-        if LIMITED:
-            counted = counted & (scores >= min_relevance)
-        cells = relevance + row[None, :] * row_width + (before + place)[:, None]
-        tl.store(cells, tl.where(counted, scores, float("nan")), mask=there)
+    place = tl.arange(0, BN)
+    within = place < length
+    key = begin + place
+    scores = block_scores(
+        queries, row, inside, query_stride, query_powers, query_inverse,
+        keys, key, within, key_stride, key_powers, key_inverse, dim, BQ, BN, BD, EVEN, SCALED, COSINE,
+    )
+    there = within[:, None] & inside[None, :]
+    counted = there
+    if MASKED == 1:
+        counted = counted & (tl.load(mask + key * mask_key_stride, mask=within, other=0) != 0)[:, None]
+    if MASKED == 2:
+        cells = mask + row[None, :] * mask_query_stride + key[:, None] * mask_key_stride
+        counted = counted & (tl.load(cells, mask=there, other=0) != 0)
+    if FLAGGED:
+        report_nonfinite(flag, scores, counted, first_query + row, begin, place, num_keys)
+    if LIMITED:
+        counted = counted & (scores >= min_relevance)
+    cells = relevance + row[None, :] * row_width + (before + place)[:, None]
+    tl.store(cells, tl.where(counted, scores, float("nan")), mask=there)
 
 
 @triton.jit
@@ -65,23 +64,22 @@ def relevance_of_single(
     begin = tl.load(entry + 2 * num_programs)
     length = (tl.load(entry + 3 * num_programs) - begin).to(tl.int32)
     before = begin - tl.load(entry + 4 * num_programs) + tl.load(entry + 5 * num_programs) * piece_keys
-    for start in range(0, length, BN):
-        place = start + tl.arange(0, BN)
-        within = place < length
-        key = begin + place
-        scores = single_scores(
-            queries, row, query_stride, query_powers, query_inverse,
-            keys, key, within, key_stride, key_powers, key_inverse, dim, BN, BD, EVEN, SCALED, COSINE,
-        )
-        counted = within
-        if MASKED:
-            cells = mask + row * mask_query_stride + key * mask_key_stride
-            counted = counted & (tl.load(cells, mask=within, other=0) != 0)
-        if FLAGGED:
-            report_nonfinite(flag, scores[:, None], counted[:, None], (first_query + row)[None], begin, place, num_keys)
-        if LIMITED:
-            counted = counted & (scores >= min_relevance)
-        tl.store(relevance + row * row_width + before + place, tl.where(counted, scores, float("nan")), mask=within)
+    place = tl.arange(0, BN)
+    within = place < length
+    key = begin + place
+    scores = single_scores(
+        queries, row, query_stride, query_powers, query_inverse,
+        keys, key, within, key_stride, key_powers, key_inverse, dim, BN, BD, EVEN, SCALED, COSINE,
+    )
+    counted = within
+    if MASKED:
+        cells = mask + row * mask_query_stride + key * mask_key_stride
+        counted = counted & (tl.load(cells, mask=within, other=0) != 0)
+    if FLAGGED:
+        report_nonfinite(flag, scores[:, None], counted[:, None], (first_query + row)[None], begin, place, num_keys)
+    if LIMITED:
+        counted = counted & (scores >= min_relevance)
+    tl.store(relevance + row * row_width + before + place, tl.where(counted, scores, float("nan")), mask=within)
 
 
 @triton.jit
