@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,3 +47,44 @@ class Variant:
     stages: int = 3
     batched: bool = False
     notes: Mapping[str, str] = field(default_factory=dict)
+
+
+@contextmanager
+def on(device: Any) -> Iterator[None]:
+    """Launches inside go to the device, on torch's current stream there."""
+    if INTERPRETED:
+        yield
+        return
+    import torch
+
+    with torch.cuda.device(device.index):
+        yield
+
+
+def sm_of(device: Any) -> int:
+    """The compute capability, 80 or 90; 0 in the interpreter."""
+    if INTERPRETED:
+        return 0
+    import torch
+
+    major, minor = torch.cuda.get_device_capability(device.index)
+    return int(10 * major + minor)
+
+
+def processors(device: Any) -> int:
+    """Streaming multiprocessors of the device."""
+    if INTERPRETED:
+        return 2
+    import torch
+
+    return int(torch.cuda.get_device_properties(device.index).multi_processor_count)
+
+
+def power_of_two(number: int) -> int:
+    """The least power of two that is at least `number`."""
+    return 1 << max(number - 1, 0).bit_length()
+
+
+def kind_of(tensor: Any) -> str:
+    """The kind of rows of a torch tensor, as in POINTERS."""
+    return str(tensor.dtype).removeprefix("torch.")
