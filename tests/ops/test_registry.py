@@ -190,6 +190,24 @@ def test_kernels_of_a_device_need_a_reason_to_run_on_the_cpu(monkeypatch: pytest
         ops.choose("token_overlap", CPU)
 
 
+def test_a_child_forked_from_a_process_with_a_device_is_told_so() -> None:
+    code = (
+        "import os\n"
+        "from prismem_core.errors import NoImplementation\n"
+        "from prismem_core.ops.on_device import hold_device\n"
+        "hold_device(); hold_device()\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    try:\n"
+        "        hold_device()\n"
+        "    except NoImplementation as error:\n"
+        "        os._exit(7 if 'was forked from process' in str(error) and 'spawn' in str(error) else 1)\n"
+        "    os._exit(2)\n"
+        "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+    )
+    assert run_python(code) == "7"
+
+
 def test_mixed_places_are_refused() -> None:
     with pytest.raises(
         ArgumentError, match="keys: expected torch arrays on cuda:0, as queries is, got numpy arrays on the CPU"

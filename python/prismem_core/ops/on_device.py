@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from prismem_core.arrays import Place, Rows
 from prismem_core.arrays.device import Device, TorchDevice, device_of, torch_views
-from prismem_core.errors import ArgumentError
+from prismem_core.errors import ArgumentError, NoImplementation
 from prismem_core.ops.segments import Segments
 
 BACKENDS = ("triton", "cuda")
@@ -22,6 +22,7 @@ BACKENDS = ("triton", "cuda")
 
 _PREFERRED: dict[str, tuple[str, ...]] = {"mmr_select": ("cuda", "triton")}
 _NOTHING_FOUND = np.iinfo(np.int64).max
+_holder: int | None = None  # the process that first launched on a device
 
 
 def preferred(op: str) -> tuple[str, ...]:
@@ -102,6 +103,8 @@ class Launcher:
 
     def __call__(self, *arguments: Any) -> None:
         """Launch with arrays, `Rows` and plain values in the order of the implementation's arguments."""
+        if self.place.device != "cpu":
+            hold_device()
         values = [argument.data if isinstance(argument, Rows) else argument for argument in arguments]
         hosted = [value.values if isinstance(value, HostArray) else value for value in values]
         if self.backend != "triton":
@@ -112,6 +115,21 @@ class Launcher:
             for position, tensor in zip(places, tensors, strict=True):
                 hosted[position] = tensor
             self.function(*hosted, device=TorchDevice(Place("torch", self.place.device, self.place.index)))
+
+
+def hold_device() -> None:
+    """Note that this process uses a device; NoImplementation in a child that was forked after its parent did.
+
+    A driver's state does not survive a fork: without this the child would hang or fail with an error of the driver.
+    """
+    global _holder
+    if _holder is None:
+        _holder = os.getpid()
+    elif _holder != os.getpid():
+        raise NoImplementation(
+            f"process {os.getpid()} was forked from process {_holder}, which holds a CUDA device, and cannot use it; "
+            'start processes with multiprocessing.get_context("spawn"), or fork before the first use of a device'
+        )
 
 
 def _is_capturing() -> bool:
