@@ -4,8 +4,8 @@
     python bench/device_check.py --seconds 120 --parts conformance timing
     python bench/device_check.py --dry-run           # every step on the CPU, in small: tests the script itself
 
-It needs numpy, torch and triton; what else is there (cupy, a built CUDA library or nvcc, cuVS, faiss, compute-sanitizer)
-takes part. One JSON object a step goes to bench/results/<gpu>.jsonl; a short table comes last. Exit code 1 if a step failed.
+It needs numpy, torch and triton; cupy, a built CUDA library, cuVS, faiss and compute-sanitizer take part where they are
+installed. A JSON object a step goes to bench/results/<gpu>.jsonl; a short table comes last. Exit code 1: a step failed.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from prismem_core import ops
+from prismem_core.ops import on_device
 
 from .. import floors
 from .cases import Contest, Goal, Timed
@@ -47,7 +48,7 @@ def contest(share: int) -> Callable[[Stage], Contest]:
 
         competitors: dict[str, Call] = {}
         missing: dict[str, str] = {}
-        for backend in stage.backends:
+        for backend in on_device.BACKENDS:
             why = unusable(stage, "segment_max_similarity", backend)
             if why is None:
                 competitors[backend] = ours(backend)

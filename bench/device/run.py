@@ -16,6 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from prismem_core.ops import on_device
+
 from .. import machine
 from . import bad_inputs, conformance, contest, precision
 from .cases import all_cases
@@ -46,6 +48,9 @@ def main(words: argparse.Namespace, script: Path) -> int:
         work_of_a_helper(session, here, words.worker)
         return 0
     session.add("machine", device["gpu"], "ok", **device)
+    for backend in on_device.BACKENDS:
+        if (why := here.why_not(backend)) is not None:
+            session.add("machine", backend, "missing", reason=why)
     helpers = [] if here.dry else start_helpers(session, script, words, parts)
     if "conformance" in parts and here.dry:
         for case in conformance.cases(here):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from prismem_core import ops
+from prismem_core.ops import on_device
 from prismem_core.ops.registry import IMPLEMENTATIONS
 
 from .. import floors
@@ -61,7 +62,7 @@ def contest(d: int) -> Callable[[Stage], Contest]:
 
         competitors: dict[str, Call] = {}
         missing: dict[str, str] = {}
-        for backend in stage.backends:
+        for backend in on_device.BACKENDS:
             why = unusable(stage, "mmr_select", backend)
             if why is None:
                 competitors[backend] = ours(backend)
@@ -84,12 +85,7 @@ def contest(d: int) -> Callable[[Stage], Contest]:
 
 def unusable(stage: Stage, op: str, backend: str) -> str | None:
     """Why a backend cannot run an op here."""
-    from prismem_core.arrays import Place
-    from prismem_core.ops import on_device
-
-    if (op, backend) not in IMPLEMENTATIONS:
-        return f"{backend} has no {op}"
-    return on_device.why_not(backend, Place("torch", "cpu" if stage.dry else "cuda", 0))
+    return stage.why_not(backend) if (op, backend) in IMPLEMENTATIONS else f"{backend} has no {op}"
 
 
 def scores_of(stage: Stage, queries: Any, keys: Any, pool: int, picks: Any) -> Any:
