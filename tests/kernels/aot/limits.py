@@ -20,14 +20,14 @@ AT_LEAST = ("mma", "wgmma", "wide_loads", "bulk_loads")
 
 
 def on_record() -> dict[str, dict[str, int]]:
-    """Limits by "name sm_90"."""
+    """Limits by "op: name sm_90"."""
     table: dict[str, dict[str, int]] = json.loads(TABLE.read_text(encoding="utf-8"))
     return table
 
 
 def key(result: Any) -> str:
-    """The name of a compiled variant in the table."""
-    return f"{result.name} sm_{result.sm}"
+    """The name of a compiled variant in the table, which begins with its op."""
+    return f"{result.op}: {result.name.removeprefix(result.op).lstrip(' /')} sm_{result.sm} {result.warps}w{result.stages}s"
 
 
 def amounts(result: Any) -> dict[str, int]:
