@@ -5,12 +5,14 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from prismem_core.kernels.triton.selection import FULL, GREATEST
+
 
 @triton.jit
 def tile_scores(
     q_rows, q_inside, q_powers, x_rows, x_inside, x_powers, dim,
     BQ: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr, EVEN: tl.constexpr, SCALED: tl.constexpr,
-):
+):  # fmt: skip
     """Inner products (BQ, BN) float32 on tensor cores of rows that start at the pointers `q_rows` and `x_rows`.
 
     Rows outside count as zeros and are not read. With SCALED rows are multiplied by their powers of two. EVEN: `dim` is
@@ -37,8 +39,37 @@ def tile_scores(
 
 
 @triton.jit
+def described_scores(
+    queries, keys, first_query, first_key, q_powers, x_powers, dim,
+    BQ: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr, SCALED: tl.constexpr,
+):  # fmt: skip
+    """As `tile_scores`, with the rows from `first_query` and `first_key` of two tensor descriptors (tiles (., BD))."""
+    scores = tl.zeros((BQ, BN), tl.float32)
+    for start in range(0, dim, BD):
+        q = queries.load([first_query, start])
+        x = keys.load([first_key, start])
+        if SCALED:
+            q = (q.to(tl.float32) * q_powers[:, None]).to(q.dtype)
+            x = (x.to(tl.float32) * x_powers[:, None]).to(x.dtype)
+        scores = tl.dot(q, tl.trans(x), scores, input_precision="tf32x3")
+    return scores
+
+
+@triton.jit
 def cosines(products, q_inverse, x_inverse):
     """Products of rows (Q, N) times the inverse lengths (Q,) and (N,), kept in [-1, 1]; NaN stays."""
     scores = products * q_inverse[:, None] * x_inverse[None, :]
     scores = tl.where(scores > 1.0, 1.0, scores)
     return tl.where(scores < -1.0, -1.0, scores)
+
+
+@triton.jit
+def note_nonfinite(flag, scores, counted, first_pairs, places):
+    """Lower `flag` (1,) int64 to the least first_pairs[q] + places[n] of a counted score that is NaN or infinite.
+
+    `scores` (Q, N), `counted` (Q, N) or (1, N) bool, `first_pairs` (Q,) int64, `places` (N,) int32 from 0.
+    """
+    wrong = counted & ((tl.abs(scores) < float("inf")) == 0)
+    first = tl.min(tl.where(wrong, places[None, :], GREATEST), 1)
+    if tl.min(first, 0) < GREATEST:
+        tl.atomic_min(flag, tl.min(tl.where(first < GREATEST, first_pairs + first, FULL), 0))

@@ -70,17 +70,20 @@ def insert(best, bound, scores, eligible, indices):
     return best, bound
 
 
-@triton.jit
-def merge_candidates(lists, first_list, result, scores, indices, counts, lists_a_row, length, chunks, k, CHUNK: tl.constexpr, STEP: tl.constexpr, UNIFORM: tl.constexpr, LAST: tl.constexpr):
+@triton.jit(do_not_specialize=("lists_a_row", "length", "chunks", "k"))
+def merge_candidates(
+    lists, first_list, result, scores, indices, counts, lists_a_row, length, chunks, k,
+    CHUNK: tl.constexpr, STEP: tl.constexpr, LAST: tl.constexpr,
+):  # fmt: skip
     """The best k of one chunk of a row's candidates, by rank: how many candidates of the chunk are greater.
 
     Program (row, chunk). `lists` (sum of lists, length) int64: row i has the lists from first_list[i] to first_list[i +
-    1], or `lists_a_row` each with UNIFORM. Writes `result` (rows, chunks, k) int64, or with LAST (one chunk a row) the
+    1], or `lists_a_row` each without `first_list`. Writes `result` (rows, chunks, k) int64, or with LAST (one chunk a row) the
     scores (rows, k) float32, indices (rows, k) int64 and counts (rows,) int64.
     """
     row = tl.program_id(0).to(tl.int64)
     chunk = tl.program_id(1)
-    if UNIFORM:
+    if first_list is None:
         begin = row * lists_a_row
         total = lists_a_row * length
     else:

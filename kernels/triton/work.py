@@ -37,13 +37,22 @@ class Items:
 
 
 def grouped_items(
-    ranges: Integers, groups: Integers | None, num_queries: int, block: int, tile: int, programs: int, least_keys: int,
-    begin: int = 0, end: int | None = None,
+    ranges: Integers,
+    groups: Integers | None,
+    num_queries: int,
+    block: int,
+    tile: int,
+    programs: int,
+    least_keys: int,
+    begin: int = 0,
+    end: int | None = None,
+    *,
+    single: bool = True,
 ) -> Items:
     """Items of the queries of all groups, for the keys from `begin` to `end` of each segment.
 
     Segments are split so that all items together are about `programs` where there is enough work. A query whose segment
-    has no key in the piece has no item and no list.
+    has no key in the piece has no item and no list. Without `single` groups of one query are among the batched ones.
     """
     group = np.arange(num_queries, dtype=np.int64) if groups is None else groups
     order = np.argsort(group, kind="stable").astype(np.int64)
@@ -57,26 +66,26 @@ def grouped_items(
     longest_split = max(-(-max(work, 1) // max(programs, 1)), least_keys)
     longest_split = -(-longest_split // tile) * tile
     splits = np.where(sizes > 0, -(-lengths // longest_split), 0)
-    single: list[Integers] = []
+    singles: list[Integers] = []
     batched: list[Integers] = []
     for number in np.flatnonzero(splits):
         count, first = int(sizes[number]), int(first_query[number])
-        size = 1 if count == 1 else block
-        firsts = np.arange(0, count, size, dtype=np.int64)
+        alone = single and count == 1
+        firsts = np.arange(0, count, block, dtype=np.int64)
         pieces = np.arange(int(splits[number]), dtype=np.int64)
         grid = np.empty((len(pieces), len(firsts), 6), np.int64)
         grid[:, :, 0] = first + firsts
-        grid[:, :, 1] = np.minimum(count - firsts, size)
+        grid[:, :, 1] = np.minimum(count - firsts, block)
         grid[:, :, 2] = (starts[number] + pieces * longest_split)[:, None]
         grid[:, :, 3] = np.minimum(grid[:, :, 2] + longest_split, ends[number])
         grid[:, :, 4] = starts[number]
         grid[:, :, 5] = pieces[:, None]
-        (single if count == 1 else batched).append(grid.reshape(-1, 6))
+        (singles if alone else batched).append(grid.reshape(-1, 6))
     lists = splits[group]
     empty = np.zeros((0, 6), np.int64)
     return Items(
         order,
-        np.concatenate(single) if single else empty,
+        np.concatenate(singles) if singles else empty,
         np.concatenate(batched) if batched else empty,
         np.concatenate([np.zeros(1, np.int64), np.cumsum(lists)]),
         int(lists.max(initial=0)),
