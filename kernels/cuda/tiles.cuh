@@ -23,12 +23,14 @@ struct Tiles {
   static constexpr int kColumns = kWarpKeys / 8;                // fragments beside each other
 };
 
-// Brings elements from `from` on of a row to shared memory, `quad` saying which eight of them; zeros where there are none.
+// Brings sixteen bytes of a row, from element `from` on, to shared memory; zeros where the row has no more.
 template <class T>
 PRISMEM_DEVICE void bring(const RowsView& rows, bool real, std::int64_t row, std::int64_t from, std::int64_t dim, Shared<T> to) {
-  const std::int64_t left = real && dim > from ? (dim - from < 8 ? dim - from : 8) : 0;
+  constexpr int kElements = kQuadElements<T>;
+  const std::int64_t left = real && dim > from ? (dim - from < kElements ? dim - from : kElements) : 0;
   if (rows.aligned != 0) {
-    copy_async(to, left > 0 ? static_cast<const void*>(row_of<T>(rows, row) + from) : rows.data, static_cast<int>(left) * 2);
+    const void* at = left > 0 ? static_cast<const void*>(row_of<T>(rows, row) + from) : rows.data;
+    copy_async(to, at, static_cast<int>(left) * static_cast<int>(sizeof(T)));
   } else {
     to.set_quad(0, load_elements(row_of<T>(rows, real ? row : 0) + (left > 0 ? from : 0), left));
   }
@@ -55,7 +57,7 @@ PRISMEM_KERNEL(kTileThreads, 1) scan_tiles(const Scan scan, const typename Selec
     rows[i] = warp_row + lane / 4 + 8 * i;
     const bool real = rows[i] < item.queries;
     queries[i] = real ? scan.query(item.first + rows[i]) : 0;
-    inverses[i] = real && scan.normalize != 0 ? load(scan.queries.inverses + queries[i]) : 0.0f;
+    inverses[i] = real ? scan.inverse(scan.queries, queries[i]) : 0.0f;
     ceilings[i] = real ? selection.ceiling(queries[i]) : 0;
     query_powers[i] = (bits_of_float(real ? scan.power(scan.queries, queries[i]) : 1.0f) >> 16) * 0x10001u;
   }
@@ -143,7 +145,7 @@ PRISMEM_KERNEL(kTileThreads, 1) scan_tiles(const Scan scan, const typename Selec
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
           if (rows[i] >= item.queries) continue;
-          const float score = scan.score(sums[j][2 * i + column], inverses[i], queries[i], key);
+          const float score = scan.score(sums[j][2 * i + column], scan.queries, inverses[i], queries[i], key);
           selection.offer(scan, rows[i], i, queries[i], key, item.base, score, ceilings[i]);
         }
       }
