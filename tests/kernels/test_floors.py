@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 import pytest
-
 from prismem_core.bench import floors
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "gpu.md"
