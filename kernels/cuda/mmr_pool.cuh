@@ -30,8 +30,8 @@ struct PoolLayout {
     return ((staged > triangle() ? staged : triangle()) + 15) / 16 * 16;
   }
   PRISMEM_HOST_DEVICE int relevances() const { return ids() + kPool * 4; }
-  PRISMEM_HOST_DEVICE int powers() const { return relevances() + kPool * 4; }
-  PRISMEM_HOST_DEVICE int counts() const { return powers() + kPool * 4; }
+  PRISMEM_HOST_DEVICE int inverses() const { return relevances() + kPool * 4; }
+  PRISMEM_HOST_DEVICE int counts() const { return inverses() + kPool * 4; }
   PRISMEM_HOST_DEVICE int bytes() const { return counts() + kPool / kWarp * 4; }
 };
 
@@ -44,36 +44,19 @@ struct PoolTile {
 #pragma unroll
     for (int i = 0; i < 32; ++i) sums[i / 16][i / 4 % 4][i % 4] = 0.0f;
   }
-  PRISMEM_DEVICE void add(Shared<T> stage, int top, int left, bool scaled, Shared<float> powers, int lane) {
+  PRISMEM_DEVICE void add(Shared<T> stage, int top, int left, int lane) {
     constexpr int kPitch = kPoolPitchBytes / 2;
-    const auto twice = [&](int row) { return (bits_of_float(powers.get(row)) >> 16) * 0x10001u; };
-    std::uint32_t row_powers[4], column_powers[4];
-    if (scaled) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        row_powers[i] = twice(top + lane / 4 + 8 * i);
-        column_powers[i] = twice(left + lane / 4 + 8 * i);
-      }
-    }
 #pragma unroll
     for (int k = 0; k < kPoolRowBytes / 2; k += 16) {
       std::uint32_t a[2][4];
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         load_matrices(a[i], stage + ((top + 16 * i + lane % 16) * kPitch + lane / 16 * 8 + k));
-        if (scaled) {
-#pragma unroll
-          for (int part = 0; part < 4; ++part) a[i][part] = scale_pair(a[i][part], row_powers[2 * i + part % 2]);
-        }
       }
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
         std::uint32_t b[4];
         load_matrices(b, stage + ((left + 16 * j + lane % 8 + lane / 16 * 8) * kPitch + lane / 8 % 2 * 8 + k));
-        if (scaled) {
-#pragma unroll
-          for (int part = 0; part < 4; ++part) b[part] = scale_pair(b[part], column_powers[2 * j + part / 2]);
-        }
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
           multiply_tiles(sums[i][2 * j], a[i], b[0], b[1], T{});
@@ -104,15 +87,9 @@ struct PoolTile<float> {
 #pragma unroll
     for (int i = 0; i < 32; ++i) sums[i / 8][i % 8] = 0.0f;
   }
-  PRISMEM_DEVICE void add(Shared<float> stage, int top, int left, bool scaled, Shared<float> powers, int lane) {
+  PRISMEM_DEVICE void add(Shared<float> stage, int top, int left, int lane) {
     constexpr int kPitch = kPoolPitchBytes / 4;
-    const auto get = [&](int row, int k, float (&to)[4]) {
-      unpack(stage.get_quad(row * kPitch + k), to, float{});
-      if (!scaled) return;
-      const float power = powers.get(row);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) to[i] *= power;
-    };
+    const auto get = [&](int row, int k, float (&to)[4]) { unpack(stage.get_quad(row * kPitch + k), to, float{}); };
 #pragma unroll 1
     for (int k = 0; k < kPoolRowBytes / 4; k += 4) {
       float a[4][4];
@@ -141,7 +118,8 @@ struct PoolTile<float> {
 };
 
 // Makes picks until `k` or none is left; by one warp, of `count` candidates.
-PRISMEM_DEVICE void pick_greedily(const Mmr& mmr, std::int64_t query, int count, Shared<float> relevances, Shared<float> triangle, Shared<int> ids) {
+PRISMEM_DEVICE void pick_greedily(const Mmr& mmr, std::int64_t query, std::int64_t begin, int count, Shared<float> relevances, Shared<float> triangle,
+                                  Shared<int> ids) {
   constexpr int kOwn = kPool / kWarp;
   const int lane = thread_index() % kWarp;
   float relevance[kOwn], penalty[kOwn];
@@ -169,7 +147,10 @@ PRISMEM_DEVICE void pick_greedily(const Mmr& mmr, std::int64_t query, int count,
       if (candidate == picked) relevance[i] = not_a_number();
       if (!is_number(relevance[i])) continue;
       const int high = candidate > picked ? candidate : picked, low = candidate > picked ? picked : candidate;
-      const float similarity = triangle.get(high * (high - 1) / 2 + low);
+      float similarity = triangle.get(high * (high - 1) / 2 + low);
+      if (!is_finite(similarity) && mmr.scan.normalize == 0) {
+        similarity = wide_product(mmr.scan.keys, begin + ids.get(high), mmr.scan.keys, begin + ids.get(low), mmr.scan.dim);
+      }
       penalty[i] = step == 0 ? similarity : spoilt_maximum(penalty[i], similarity);
     }
   }
@@ -184,7 +165,7 @@ PRISMEM_KERNEL(kPoolThreads, 1) mmr_pool(const Mmr mmr, const PoolLayout layout)
   const std::int64_t query = block_index(), begin = mmr.begin(query), end = mmr.end(query);
   const int thread = thread_index(), lane = thread % kWarp, warp = thread / kWarp;
   const Shared<int> ids = Shared<int>::at(layout.ids()), counts = Shared<int>::at(layout.counts());
-  const Shared<float> relevances = Shared<float>::at(layout.relevances()), powers = Shared<float>::at(layout.powers());
+  const Shared<float> relevances = Shared<float>::at(layout.relevances()), inverses = Shared<float>::at(layout.inverses());
 
   // The candidates that the mask lets pass, in their order.
   const bool passes = thread < end - begin && thread < kPool && scan.filter.passes(query, begin + thread);
@@ -200,16 +181,15 @@ PRISMEM_KERNEL(kPoolThreads, 1) mmr_pool(const Mmr mmr, const PoolLayout layout)
   sync_block<18>();
   const bool scaled = !kHalf<T> && scan.keys.powers != nullptr;
   const std::int64_t own_key = begin + (thread < count ? ids.get(thread) : 0);
-  if (thread < layout.rows && scaled) powers.set(thread, thread < count ? scan.power(scan.keys, own_key) : 1.0f);
+  if (thread < count && scan.normalize != 0) inverses.set(thread, load(scan.keys.inverses + own_key));
 
-  const std::int64_t chunks = (scan.dim + kDim - 1) / kDim;
+  const int chunks = static_cast<int>((scan.dim + kDim - 1) / kDim);
   const int rows = (count + kPoolTile - 1) / kPoolTile * kPoolTile, side = rows / kPoolTile, tiles = side * (side + 1) / 2;
   const float query_power = scan.power(scan.queries, query);
-  std::int64_t issued = 0;
-  int issued_stage = 0;
+  int issued = 0, issued_stage = 0;
   const auto issue = [&]() {
     if (issued < chunks) {
-      const std::int64_t from = issued * kDim;
+      const std::int64_t from = static_cast<std::int64_t>(issued) * kDim;
       const Shared<T> stage = Shared<T>::at(issued_stage * layout.stage());
       for (int part = thread; part < rows * 8; part += kPoolThreads) {
         const int row = part / 8, column = part % 8 * kQuadElements<T>;
@@ -238,25 +218,29 @@ PRISMEM_KERNEL(kPoolThreads, 1) mmr_pool(const Mmr mmr, const PoolLayout layout)
   float relevance = 0.0f;
   for (int i = 0; i < kPoolStages - 1; ++i) issue();
   int stage_number = 0;
-  for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
+  for (int chunk = 0; chunk < chunks; ++chunk) {
+    const Shared<T> stage = Shared<T>::at(stage_number * layout.stage());
     copy_wait<19, kPoolStages - 2>();
+    if (scaled) {
+      for (int part = thread; part < count * 8; part += kPoolThreads) {
+        scale_quad(stage + (part / 8 * kPitch + part % 8 * kQuadElements<T>), scan.power(scan.keys, begin + ids.get(part / 8)));
+      }
+    }
     sync_block<20>();
     issue();
-    const Shared<T> stage = Shared<T>::at(stage_number * layout.stage());
 #pragma unroll
     for (int i = 0; i < kPoolTiles; ++i) {
-      if (warp + kPoolWarps * i < tiles) sums[i].add(stage, top[i], left[i], scaled, powers, lane);
+      if (warp + kPoolWarps * i < tiles) sums[i].add(stage, top[i], left[i], lane);
     }
     if (thread < count) {
       const Shared<float> query_stage = Shared<float>::at(stage_number * layout.stage() + layout.query_stage());
-      const float power = scaled ? powers.get(thread) : 1.0f;
       float sum = 0.0f;
 #pragma unroll 2
       for (int k = 0; k < kDim; k += kQuadElements<T>) {
         float values[kQuadElements<T>];
         unpack(stage.get_quad(thread * kPitch + k), values, T{});
 #pragma unroll
-        for (int i = 0; i < kQuadElements<T>; ++i) sum = multiply_add(values[i] * power, query_stage.get(k + i), sum);
+        for (int i = 0; i < kQuadElements<T>; ++i) sum = multiply_add(values[i], query_stage.get(k + i), sum);
       }
       relevance += sum;
     }
@@ -275,12 +259,11 @@ PRISMEM_KERNEL(kPoolThreads, 1) mmr_pool(const Mmr mmr, const PoolLayout layout)
     sums[i].each(lane, [&](int row_in_tile, int column_in_tile, float product) {
       const int row = top[i] + row_in_tile, column = left[i] + column_in_tile;
       if (row >= count || column >= row) return;
-      const std::int64_t key = begin + ids.get(row), other = begin + ids.get(column);
-      triangle.set(row * (row - 1) / 2 + column, scan.score(product, scan.keys, scan.inverse(scan.keys, key), key, other));
+      triangle.set(row * (row - 1) / 2 + column, scan.normalize != 0 ? cosine(product, inverses.get(row), inverses.get(column)) : product);
     });
   }
   sync_block<22>();
-  if (warp == 0) pick_greedily(mmr, query, count, relevances, triangle, ids);
+  if (warp == 0) pick_greedily(mmr, query, begin, count, relevances, triangle, ids);
 }
 
 }  // namespace prismem::cuda

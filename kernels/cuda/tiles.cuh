@@ -36,6 +36,22 @@ PRISMEM_DEVICE void bring(const RowsView& rows, bool real, std::int64_t row, std
   }
 }
 
+// Sixteen bytes in shared memory that the thread has brought itself, times a power of two.
+PRISMEM_DEVICE void scale_quad(Shared<BFloat16> at, float power) {
+  const std::uint32_t twice = (bits_of_float(power) >> 16) * 0x10001u;
+  Quad quad = at.get_quad(0);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) quad.words[i] = scale_pair(quad.words[i], twice);
+  at.set_quad(0, quad);
+}
+PRISMEM_DEVICE void scale_quad(Shared<float> at, float power) {
+  Quad quad = at.get_quad(0);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) quad.words[i] = bits_of_float(float_of_bits(quad.words[i]) * power);
+  at.set_quad(0, quad);
+}
+PRISMEM_DEVICE void scale_quad(Shared<Half>, float) {}  // squares of halves are in range as they are
+
 template <class T, int kQueries, class Selection>
 PRISMEM_KERNEL(kTileThreads, 1) scan_tiles(const Scan scan, const typename Selection::Output out) {
   using Shape = Tiles<kQueries>;
@@ -51,7 +67,6 @@ PRISMEM_KERNEL(kTileThreads, 1) scan_tiles(const Scan scan, const typename Selec
   std::int64_t queries[2];
   float inverses[2];
   std::uint64_t ceilings[2];
-  std::uint32_t query_powers[2];
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     rows[i] = warp_row + lane / 4 + 8 * i;
@@ -59,7 +74,6 @@ PRISMEM_KERNEL(kTileThreads, 1) scan_tiles(const Scan scan, const typename Selec
     queries[i] = real ? scan.query(item.first + rows[i]) : 0;
     inverses[i] = real ? scan.inverse(scan.queries, queries[i]) : 0.0f;
     ceilings[i] = real ? selection.ceiling(queries[i]) : 0;
-    query_powers[i] = (bits_of_float(real ? scan.power(scan.queries, queries[i]) : 1.0f) >> 16) * 0x10001u;
   }
   const bool scaled = !kHalf<T> && scan.keys.powers != nullptr;
 
@@ -99,16 +113,22 @@ PRISMEM_KERNEL(kTileThreads, 1) scan_tiles(const Scan scan, const typename Selec
   for (std::int64_t tile = 0; tile < tiles; ++tile) {
     const std::int64_t tile_key = item.begin + tile * Shape::kKeys + warp_key;
     float sums[Shape::kColumns][4];
-    std::uint32_t key_powers[Shape::kColumns];
 #pragma unroll
     for (int j = 0; j < Shape::kColumns; ++j) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) sums[j][i] = 0.0f;
-      const std::int64_t key = tile_key + j * 8 + lane / 4;
-      key_powers[j] = scaled && key < item.end ? (bits_of_float(load(scan.keys.powers + key)) >> 16) * 0x10001u : 0;
     }
     for (int chunk = 0; chunk < chunks; ++chunk) {
       copy_wait<10, kTileStages - 2>();
+      if (scaled) {
+        for (int row = thread_index() / 8; row < Shape::kRows; row += kTileThreads / 8) {
+          const std::int64_t key = item.begin + tile * Shape::kKeys + row - kQueries;
+          const bool real = row < kQueries ? row < item.queries : key < item.end;
+          if (!real) continue;
+          const float power = row < kQueries ? scan.power(scan.queries, scan.query(item.first + row)) : scan.power(scan.keys, key);
+          scale_quad(stage_at(stage) + (row * kTilePitch + thread_index() % 8 * 8), power);
+        }
+      }
       sync_block<11>();
       issue();
       // Lane l gives the address of one of the rows of the four 8x8 matrices of a fragment.
@@ -118,18 +138,10 @@ PRISMEM_KERNEL(kTileThreads, 1) scan_tiles(const Scan scan, const typename Selec
       for (int k = 0; k < kTileDim; k += 16) {
         std::uint32_t a[4];
         load_matrices(a, left + k);
-        if (scaled) {
-#pragma unroll
-          for (int i = 0; i < 4; ++i) a[i] = scale_pair(a[i], query_powers[i % 2]);
-        }
 #pragma unroll
         for (int j = 0; j < Shape::kColumns; j += 2) {
           std::uint32_t b[4];
           load_matrices(b, right + (j * 8 * kTilePitch + k));
-          if (scaled) {
-#pragma unroll
-            for (int i = 0; i < 4; ++i) b[i] = scale_pair(b[i], key_powers[j + i / 2]);
-          }
           multiply_tiles(sums[j], a, b[0], b[1], T{});
           multiply_tiles(sums[j + 1], a, b[2], b[3], T{});
         }
