@@ -60,7 +60,6 @@ PRISMEM_KERNEL(kTileThreads, 1) scan_tiles(const Scan scan, const typename Selec
   const int warp_row = warp % Shape::kWarpRows * 16, warp_key = warp / Shape::kWarpRows * Shape::kWarpKeys;
   Selection selection(out, Shape::kBytes);
   selection.clear();
-  sync_block<9>();
 
   // The two queries whose scores this thread gets.
   int rows[2];
@@ -108,6 +107,7 @@ PRISMEM_KERNEL(kTileThreads, 1) scan_tiles(const Scan scan, const typename Selec
     copy_commit();
   };
 
+  if (tiles == 0) sync_block<9>();  // else one of the barriers below comes before the selection is used
   for (int i = 0; i < kTileStages - 1; ++i) issue();
   int stage = 0;
   for (std::int64_t tile = 0; tile < tiles; ++tile) {
