@@ -120,6 +120,8 @@ def test_no_score_is_above_its_bound(make: Any, bits: int, normalize: bool) -> N
             keys, queries = make(rng, 60, dim), make(rng, 9, dim)
             if kind == "float16":
                 keys, queries = np.clip(keys, -6e4, 6e4), np.clip(queries, -6e4, 6e4)
+            if kind == "bfloat16":  # the interpreter reads subnormal numbers of this kind as others
+                keys, queries = (np.where(np.abs(rows) < 2.0**-126, 0, rows) for rows in (keys, queries))
             queries[0] = keys[3]
             queries[1] = -keys[4]
             with np.errstate(over="ignore"):
