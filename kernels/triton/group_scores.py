@@ -6,19 +6,20 @@ its group is scored with plain multiplications, which wait for memory alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
 import triton
 import triton.language as tl
 from numpy.typing import NDArray
 
 from prismem_core.arrays.device import Device
-from prismem_core.kernels.triton.launch import INTERPRETED, POINTERS, Config, Variant, kind_of, power_of_two
-from prismem_core.kernels.triton.row_scales import row_scales
-from prismem_core.kernels.triton.scoring import cosines, tile_scores
+from prismem_core.kernels.triton import launch
+from prismem_core.kernels.triton.launch import Config
+from prismem_core.kernels.triton.row_scales import extremes, row_scales
+from prismem_core.kernels.triton.scoring import scores_of_rows
 from prismem_core.kernels.triton.selection import FULL, GREATEST
 
 Integers = NDArray[np.int64]
@@ -104,54 +105,51 @@ def _within(counts: Integers) -> Integers:
 
 @dataclass(frozen=True)
 class Operands:
-    """Rows and keys as kernels take them: with their powers of two and inverse lengths, which are unused without cosines.
+    """Rows and keys as kernels take them; `scales` are the powers and inverse lengths of both, None without cosines.
 
-    `scaled` says that powers of two are not all 1.
+    `extremes` (1,) int32 says that powers are not all 1; None where they cannot be.
     """
 
     rows: Any
     keys: Any
-    scales: tuple[Any, Any, Any, Any]
-    scaled: bool
-    cosine: bool
+    scales: tuple[Any, Any, Any, Any] | None
+    extremes: Any
 
     @property
     def dim(self) -> int:
         """Dimensions of rows and keys."""
         return int(self.keys.shape[1])
 
-    def config(self, largest_group: int) -> Config:
-        """Tiles for groups of so many rows."""
-        wide = 4 in (self.rows.element_size(), self.keys.element_size())
-        wide = wide or self.rows.dtype != self.keys.dtype
-        return config_for(wide, self.dim, largest_group)
+    @property
+    def kind(self) -> str:
+        """The kind of rows that decides the configuration: float32 where the two sides differ."""
+        kinds = {launch.kind_of(self.rows), launch.kind_of(self.keys)}
+        return kinds.pop() if len(kinds) == 1 else "float32"
 
-    def similarity_config(self, longest: int) -> Config:
-        """Tiles for the keys of a segment with each other."""
-        return config_for(self.keys.element_size() == 4, self.dim, max(2, longest))
+    def of(self, part: slice) -> Operands:
+        """The same with some of the rows."""
+        scales = self.scales and (self.scales[0][part], self.scales[1][part], *self.scales[2:])
+        return replace(self, rows=self.rows[part], scales=scales)
+
+    def arguments(self, config: Config) -> dict[str, Any]:
+        """Arguments that every kernel of this kind has."""
+        names = ("row_powers", "row_inverse", "key_powers", "key_inverse")
+        values = {} if self.scales is None else dict(zip(names, self.scales, strict=True))
+        values |= {"rows": self.rows, "keys": self.keys, "dim": self.dim, "extremes": self.extremes}
+        values |= {"row_stride": self.rows.stride(0), "key_stride": self.keys.stride(0)}
+        values |= {"BQ": config.block_queries, "BN": config.block_keys, "BD": config.block_dim}
+        return values | {"EVEN": self.dim % config.block_dim == 0}
 
 
 def operands(
     rows: Any, keys: Any, normalize: bool, device: Device, key_scales: tuple[Any, Any] | None = None
 ) -> Operands:
-    """Rows and keys with what cosines need; `key_scales` are those of the keys where they are known."""
+    """Rows and keys with what cosines need; `key_scales` are the `row_scales` of the keys where they are known."""
     if not normalize:
-        return Operands(rows, keys, (rows, rows, keys, keys), False, False)
-    own = row_scales(rows, device=device)
-    theirs = own if keys is rows else key_scales or row_scales(keys, device=device)
-    return Operands(rows, keys, (*own, *theirs), {kind_of(rows), kind_of(keys)} != {"float16"}, True)
-
-
-def config_for(wide: bool, dim: int, largest_group: int) -> Config:
-    """Tiles for rows alone in their group (largest_group 1) or in blocks; `wide`: a side has four bytes an element."""
-    if largest_group == 1:
-        block_dim = min(128 if wide else 256, max(16, power_of_two(dim)))
-        return Config(1, (1 << 20 if INTERPRETED else 4096) // block_dim, block_dim, warps=4, stages=1)
-    rows = min(64, max(16, power_of_two(largest_group)))
-    if INTERPRETED:
-        return Config(rows, 1024, 256, warps=4, stages=1)
-    keys, warps = (128, 8) if rows == 64 else (64 if wide else 128, 4)
-    return Config(rows, keys, 32 if wide else 64, warps, stages=3)
+        return Operands(rows, keys, None, None)
+    scales = (*row_scales(rows, device=device), *(key_scales or row_scales(keys, device=device)))
+    halves = {launch.kind_of(rows), launch.kind_of(keys)} == {"float16"}
+    return Operands(rows, keys, scales, None if halves else extremes((scales[0], scales[2]), device=device))
 
 
 def largest_group(ranges: Integers | None, groups: Integers | None, num_rows: int) -> int:
@@ -163,77 +161,29 @@ def largest_group(ranges: Integers | None, groups: Integers | None, num_rows: in
     return int(np.bincount(groups).max(initial=0))
 
 
-def launch_variant(
-    op: str, kernel: Any, kind: str, dim: int, rows: int, cosine: bool, others: Mapping[str, str],
-    constants: Mapping[str, Any] | None = None, config: Config | None = None,
-) -> Variant:
-    """A launch for groups of so many rows, with every score looked at for NaN, as in nonfinite="raise"; `others` are the
-    types of arguments that not every kernel has, `constants` the values of those that are known when it is compiled.
-    """
-    config = config or config_for(kind == "float32", dim, rows)
-    possible = {
-        "BQ": config.block_queries,
-        "BN": config.block_keys,
-        "BD": config.block_dim,
-        "EVEN": dim % config.block_dim == 0,
-        "SCALED": cosine and kind != "float16",
-        "COSINE": cosine,
-        "FLAGGED": True,
-        **(constants or {}),
-    }
-    chosen = {name: possible[name] for name in kernel.arg_names if name in possible}
-    known = {"order": "*i64", "table": "*i64", "flag": "*i64", **others}
-    signature: dict[str, str] = {}
-    for name in kernel.arg_names:
-        if name in chosen:
-            continue
-        if name in known:
-            signature[name] = known[name]
-        elif name.endswith(("_powers", "_inverse")):
-            signature[name] = "*fp32" if cosine else POINTERS[kind]
-        else:
-            number = name.startswith("num_") or name == "dim" or name.endswith("_stride")
-            signature[name] = "i32" if number else POINTERS[kind]
-    strides = ("dim", "query_stride", "key_stride", "evidence_stride", "item_stride")
-    aligned = tuple(name for name in signature if signature[name].startswith("*") or name in strides)
-    shape = f"{config.block_queries} rows" if rows > 1 else "alone"
-    name = f"{op} {kernel.__name__} {kind} {shape}{' cosine' if cosine else ''}"
-    return Variant(name, op, kernel, signature, chosen, aligned, config.warps, config.stages, batched=rows > 1)
+def example(kind: str, dim: int, normalize: bool) -> Operands:
+    """Rows and keys without memory, to compile for."""
+    rows = torch.empty(1024, dim, dtype=getattr(torch, kind), device="meta")
+    scale = torch.empty(1024, device="meta")
+    powers = torch.empty(1, dtype=torch.int32, device="meta") if normalize and kind != "float16" else None
+    return Operands(rows, rows, (scale, scale, scale, scale) if normalize else None, powers)
 
 
-@triton.jit
-def block_scores(
-    rows, row, row_inside, row_stride, row_powers, row_inverse, keys, key, key_inside, key_stride, key_powers, key_inverse, dim,
-    BQ: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr, EVEN: tl.constexpr, SCALED: tl.constexpr, COSINE: tl.constexpr,
-):
-    """Scores (BN, BQ) float32 of keys with rows, on tensor cores; keys come first because they fill the 64 rows of a
-    warp group's product, which the rows of a group seldom do.
-    """
-    own_powers = tl.full((BQ,), 1.0, tl.float32)
-    powers = tl.full((BN,), 1.0, tl.float32)
-    if SCALED:
-        own_powers = tl.load(row_powers + row, mask=row_inside, other=1.0)
-        powers = tl.load(key_powers + key, mask=key_inside, other=1.0)
-    scores = tile_scores(
-        keys + key * key_stride, key_inside, powers, rows + row * row_stride, row_inside, own_powers, dim,
-        BN, BQ, BD, EVEN, SCALED,
-    )
-    if COSINE:
-        own_inverse = tl.load(row_inverse + row, mask=row_inside, other=0.0)
-        scores = cosines(scores, tl.load(key_inverse + key, mask=key_inside, other=0.0), own_inverse)
-    return scores
+def label(op: str, kind: str, rows: int, normalize: bool) -> str:
+    """The name of a variant."""
+    return f"{op}/{kind} {'alone' if rows == 1 else f'groups of {rows}'}{' cosine' if normalize else ''}"
 
 
 @triton.jit
 def single_scores(
-    rows, row, row_stride, row_powers, row_inverse, keys, key, key_inside, key_stride, key_powers, key_inverse, dim,
-    BN: tl.constexpr, BD: tl.constexpr, EVEN: tl.constexpr, SCALED: tl.constexpr, COSINE: tl.constexpr,
-):
+    rows, row, row_powers, row_inverse, row_stride, keys, key, key_inside, key_powers, key_inverse, key_stride, extremes, dim,
+    BN: tl.constexpr, BD: tl.constexpr, EVEN: tl.constexpr,
+):  # fmt: skip
     """Scores (BN,) of keys with one row: float32 multiplications and additions, at the speed of memory."""
     own = rows + row * row_stride
     starts = keys + key * key_stride
-    if SCALED:
-        own_power = tl.load(row_powers + row)
+    if extremes is not None:
+        power = tl.load(row_powers + row)
         powers = tl.load(key_powers + key, mask=key_inside, other=1.0)
     sums = tl.zeros((BN, BD), tl.float32)
     for start in range(0, dim, BD):
@@ -247,16 +197,31 @@ def single_scores(
             x = tl.load(starts[:, None] + columns[None, :], mask=key_inside[:, None] & within[None, :], other=0.0)
         q = q.to(tl.float32)
         x = x.to(tl.float32)
-        if SCALED:
-            q = q * own_power
+        if extremes is not None:
+            q = q * power
             x = x * powers[:, None]
         sums = tl.fma(x, tl.broadcast_to(q[None, :], (BN, BD)), sums)
     scores = tl.sum(sums, 1)
-    if COSINE:
+    if key_inverse is not None:
         scores = scores * tl.load(key_inverse + key, mask=key_inside, other=0.0) * tl.load(row_inverse + row)
         scores = tl.where(scores > 1.0, 1.0, scores)
         scores = tl.where(scores < -1.0, -1.0, scores)
     return scores
+
+
+@triton.jit
+def block_scores(
+    rows, row, row_inside, row_powers, row_inverse, row_stride,
+    keys, key, key_inside, key_powers, key_inverse, key_stride, extremes, dim,
+    BQ: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr, EVEN: tl.constexpr,
+):  # fmt: skip
+    """Scores (BN, BQ) of keys with rows on tensor cores; keys come first, for they fill the 64 rows of a warp group's
+    product, which the rows of a group seldom do.
+    """
+    return scores_of_rows(
+        keys, rows, None, None, key, row, key_inside, row_inside, 0, 0, key_powers, row_powers, key_inverse, row_inverse,
+        extremes, dim, key_stride, row_stride, BN, BQ, BD, EVEN,
+    )  # fmt: skip
 
 
 @triton.jit

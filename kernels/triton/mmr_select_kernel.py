@@ -9,19 +9,23 @@ from prismem_core.kernels.triton.group_scores import block_scores, report_nonfin
 from prismem_core.kernels.triton.selection import EMPTY, GREATEST
 
 
-@triton.jit
-def relevance_of_block(
-    queries, keys, order, table, relevance, mask, flag, query_powers, query_inverse, key_powers, key_inverse,
-    query_stride, key_stride, mask_query_stride, mask_key_stride, dim, row_width, num_keys, first_query, num_programs,
-    piece_keys, min_relevance,
-    BQ: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr, EVEN: tl.constexpr, SCALED: tl.constexpr, COSINE: tl.constexpr,
-    MASKED: tl.constexpr, LIMITED: tl.constexpr, FLAGGED: tl.constexpr,
-):
-    """Write `relevance` (queries, row_width) float32 of the keys of each query's segment, NaN for what is no candidate.
+UNSPECIALISED = ("row_width", "num_rows", "num_keys", "first_query", "num_programs", "piece_keys", "k")
+"""Numbers whose divisibility makes no difference to the code."""
 
-    `table` (6, num_programs) as in `group_scores.Work`, with one tile a program. `flag` counts queries from first_query.
+
+@triton.jit(do_not_specialize=UNSPECIALISED)
+def relevance_of_block(
+    rows, keys, row_powers, row_inverse, key_powers, key_inverse, extremes, order, work, relevance, mask, flag,
+    row_stride, key_stride, mask_row_stride, mask_key_stride, dim, row_width, num_keys, first_query, num_programs,
+    piece_keys, min_relevance,
+    BQ: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr, EVEN: tl.constexpr, PRIVATE_MASK: tl.constexpr,
+):  # fmt: skip
+    """Write `relevance` (rows, row_width) float32 of the keys of each row's segment, NaN for what is no candidate.
+
+    `work` (6, num_programs) as in `group_scores.Work`, with one tile a program. What is None is not done: `mask` uint8
+    (keys,), or (rows, keys) with PRIVATE_MASK, `min_relevance`, and `flag`, which counts rows from first_query.
     """
-    entry = table + tl.program_id(0)
+    entry = work + tl.program_id(0)
     lane = tl.arange(0, BQ)
     inside = lane < tl.load(entry + num_programs)
     row = tl.load(order + tl.load(entry) + lane, mask=inside, other=0)
@@ -32,34 +36,34 @@ def relevance_of_block(
     within = place < length
     key = begin + place
     scores = block_scores(
-        queries, row, inside, query_stride, query_powers, query_inverse,
-        keys, key, within, key_stride, key_powers, key_inverse, dim, BQ, BN, BD, EVEN, SCALED, COSINE,
-    )
+        rows, row, inside, row_powers, row_inverse, row_stride,
+        keys, key, within, key_powers, key_inverse, key_stride, extremes, dim, BQ, BN, BD, EVEN,
+    )  # fmt: skip
     there = within[:, None] & inside[None, :]
     counted = there
-    if MASKED == 1:
-        counted = counted & (tl.load(mask + key * mask_key_stride, mask=within, other=0) != 0)[:, None]
-    if MASKED == 2:
-        cells = mask + row[None, :] * mask_query_stride + key[:, None] * mask_key_stride
-        counted = counted & (tl.load(cells, mask=there, other=0) != 0)
-    if FLAGGED:
+    if mask is not None:
+        if PRIVATE_MASK:
+            cells = mask + row[None, :] * mask_row_stride + key[:, None] * mask_key_stride
+            counted = counted & (tl.load(cells, mask=there, other=0) != 0)
+        else:
+            counted = counted & (tl.load(mask + key * mask_key_stride, mask=within, other=0) != 0)[:, None]
+    if flag is not None:
         report_nonfinite(flag, scores, counted, first_query + row, begin, place, num_keys)
-    if LIMITED:
+    if min_relevance is not None:
         counted = counted & (scores >= min_relevance)
     cells = relevance + row[None, :] * row_width + (before + place)[:, None]
     tl.store(cells, tl.where(counted, scores, float("nan")), mask=there)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=UNSPECIALISED)
 def relevance_of_single(
-    queries, keys, order, table, relevance, mask, flag, query_powers, query_inverse, key_powers, key_inverse,
-    query_stride, key_stride, mask_query_stride, mask_key_stride, dim, row_width, num_keys, first_query, num_programs,
+    rows, keys, row_powers, row_inverse, key_powers, key_inverse, extremes, order, work, relevance, mask, flag,
+    row_stride, key_stride, mask_row_stride, mask_key_stride, dim, row_width, num_keys, first_query, num_programs,
     piece_keys, min_relevance,
-    BQ: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr, EVEN: tl.constexpr, SCALED: tl.constexpr, COSINE: tl.constexpr,
-    MASKED: tl.constexpr, LIMITED: tl.constexpr, FLAGGED: tl.constexpr,
-):
-    """As `relevance_of_block` for the only query of a group (BQ is 1)."""
-    entry = table + tl.program_id(0)
+    BQ: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr, EVEN: tl.constexpr, PRIVATE_MASK: tl.constexpr,
+):  # fmt: skip
+    """As `relevance_of_block` for the only row of a group; BQ and PRIVATE_MASK do not matter."""
+    entry = work + tl.program_id(0)
     row = tl.load(order + tl.load(entry))
     begin = tl.load(entry + 2 * num_programs)
     length = (tl.load(entry + 3 * num_programs) - begin).to(tl.int32)
@@ -68,40 +72,40 @@ def relevance_of_single(
     within = place < length
     key = begin + place
     scores = single_scores(
-        queries, row, query_stride, query_powers, query_inverse,
-        keys, key, within, key_stride, key_powers, key_inverse, dim, BN, BD, EVEN, SCALED, COSINE,
-    )
+        rows, row, row_powers, row_inverse, row_stride,
+        keys, key, within, key_powers, key_inverse, key_stride, extremes, dim, BN, BD, EVEN,
+    )  # fmt: skip
     counted = within
-    if MASKED:
-        cells = mask + row * mask_query_stride + key * mask_key_stride
+    if mask is not None:
+        cells = mask + row * mask_row_stride + key * mask_key_stride
         counted = counted & (tl.load(cells, mask=within, other=0) != 0)
-    if FLAGGED:
-        report_nonfinite(flag, scores[:, None], counted[:, None], (first_query + row)[None], begin, place, num_keys)
-    if LIMITED:
+    if flag is not None:
+        own = first_query + row + tl.arange(0, 1)
+        report_nonfinite(flag, scores[:, None], counted[:, None], own, begin, place, num_keys)
+    if min_relevance is not None:
         counted = counted & (scores >= min_relevance)
     tl.store(relevance + row * row_width + before + place, tl.where(counted, scores, float("nan")), mask=within)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=UNSPECIALISED)
 def similarity_of_tile(
-    keys, table, similarity, key_powers, key_inverse, key_stride, dim, row_width, num_programs,
-    BQ: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr, EVEN: tl.constexpr, SCALED: tl.constexpr, COSINE: tl.constexpr,
-):
+    keys, key_powers, key_inverse, extremes, work, similarity, key_stride, dim, row_width, num_programs,
+    BQ: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr, EVEN: tl.constexpr,
+):  # fmt: skip
     """One tile of `similarity` (segments, row_width, row_width) float32: the keys of a segment with each other.
 
-    `table` (5, num_programs) int64: segment, its first key, its length, first row and first column of the tile. Tiles
-    below the diagonal are not computed: what lies above it is written to both places, by one thread each.
+    `work` (5, num_programs) int64: segment, its first key, its length, first row and first column of the tile. Tiles
+    below the diagonal are not computed: what lies above it is written to both places.
     """
-    entry = table + tl.program_id(0)
+    entry = work + tl.program_id(0)
     begin = tl.load(entry + num_programs)
     length = tl.load(entry + 2 * num_programs).to(tl.int32)
     row = tl.load(entry + 3 * num_programs).to(tl.int32) + tl.arange(0, BQ)
     column = tl.load(entry + 4 * num_programs).to(tl.int32) + tl.arange(0, BN)
     scores = block_scores(
-        keys, begin + row, row < length, key_stride, key_powers, key_inverse,
-        keys, begin + column, column < length, key_stride, key_powers, key_inverse, dim,
-        BQ, BN, BD, EVEN, SCALED, COSINE,
-    )
+        keys, begin + row, row < length, key_powers, key_inverse, key_stride,
+        keys, begin + column, column < length, key_powers, key_inverse, key_stride, extremes, dim, BQ, BN, BD, EVEN,
+    )  # fmt: skip
     own = similarity + tl.load(entry) * row_width * row_width
     there = (column < length)[:, None] & (row[None, :] <= column[:, None])
     tl.store(own + row[None, :] * row_width + column[:, None], scores, mask=there)
@@ -116,24 +120,23 @@ def ordered_wide(values):
     return tl.where(values == values, codes, EMPTY)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=UNSPECIALISED)
 def select(
-    keys, relevance, penalty, similarity, segments, weights, indices, scores, counts, key_powers, key_inverse,
-    key_stride, dim, row_width, num_queries, k,
-    BN: tl.constexpr, BD: tl.constexpr, EVEN: tl.constexpr, SCALED: tl.constexpr, COSINE: tl.constexpr,
-    GIVEN: tl.constexpr,
-):
-    """The picks of one query, one after the other: indices and scores (queries, k), counts (queries,).
+    keys, key_powers, key_inverse, extremes, relevance, penalty, similarity, segments, weights, indices, scores, counts,
+    key_stride, dim, row_width, num_rows, k, BN: tl.constexpr, BD: tl.constexpr, EVEN: tl.constexpr,
+):  # fmt: skip
+    """The picks of one query, one after the other: indices and scores (rows, k), counts (rows,).
 
-    `relevance` and `penalty` (queries, row_width) are scratch, the second float64: (1 - weight) * the largest
-    similarity to a pick, NaN for what can no longer be picked. `segments` (3, queries): first key, length, place in
-    `similarity`, which is read with GIVEN; else the similarities of a pick are computed when it is made. `weights`
-    float64: weight and 1 - weight. Compile without contraction: scores are those of the definition, product by product.
+    `relevance` and `penalty` (rows, row_width) are scratch, the second float64: (1 - weight) * the largest similarity
+    to a pick, NaN for what can no longer be picked. `segments` (3, rows): first key, length, place in `similarity`;
+    where that is None the similarities of a pick are computed when it is made. `weights` float64: weight and 1 -
+    weight. Compile without contraction: scores are those of the definition, product by product.
     """
     query = tl.program_id(0).to(tl.int64)
     begin = tl.load(segments + query)
-    length = tl.load(segments + num_queries + query).to(tl.int32)
-    given = similarity + tl.load(segments + 2 * num_queries + query) * row_width * row_width
+    length = tl.load(segments + num_rows + query).to(tl.int32)
+    if similarity is not None:
+        given = similarity + tl.load(segments + 2 * num_rows + query) * row_width * row_width
     weight = tl.load(weights)
     rest = tl.load(weights + 1)
     own_relevance = relevance + query * row_width
@@ -164,14 +167,13 @@ def select(
             for start in range(0, length, BN):
                 place = start + lanes
                 within = place < length
-                if GIVEN:
-                    row = pick.to(tl.int64) * row_width
-                    likeness = tl.load(given + row + place, mask=within, other=0.0)
+                if similarity is not None:
+                    likeness = tl.load(given + pick.to(tl.int64) * row_width + place, mask=within, other=0.0)
                 else:
                     likeness = single_scores(
-                        keys, begin + pick, key_stride, key_powers, key_inverse, keys, begin + place, within,
-                        key_stride, key_powers, key_inverse, dim, BN, BD, EVEN, SCALED, COSINE,
-                    )
+                        keys, begin + pick, key_powers, key_inverse, key_stride, keys, begin + place, within,
+                        key_powers, key_inverse, key_stride, extremes, dim, BN, BD, EVEN,
+                    )  # fmt: skip
                 before = tl.load(own_penalty + place, mask=within, other=float("nan"))
                 now = rest * likeness.to(tl.float64)
                 gone = (before != before) | (now != now) | (place == pick)

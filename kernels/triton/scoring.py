@@ -56,6 +56,51 @@ def described_scores(
 
 
 @triton.jit
+def scores_of_rows(
+    queries, keys, described_queries, described_keys, query, key, q_inside, x_inside, first_query, first_key,
+    query_powers, key_powers, query_inverse, key_inverse, extremes, dim, query_stride, key_stride,
+    BQ: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr, EVEN: tl.constexpr,
+):  # fmt: skip
+    """Scores (BQ, BN) of rows number `query` (BQ,) and `key` (BN,) int64, as inner products or cosines.
+
+    What is None is not done: with descriptors the rows are those from `first_query` and `first_key`; rows are
+    multiplied by their powers of two where `extremes` (1,) int32 is not 0; inverse lengths make cosines.
+    """
+    if described_keys is None:
+        q_rows = queries + query * query_stride
+        x_rows = keys + key * key_stride
+    if key_inverse is not None:
+        q_inverse = tl.load(query_inverse + query, mask=q_inside, other=0.0)
+        x_inverse = tl.load(key_inverse + key, mask=x_inside, other=0.0)
+    if extremes is None:
+        if described_keys is None:
+            scores = tile_scores(q_rows, q_inside, None, x_rows, x_inside, None, dim, BQ, BN, BD, EVEN, False)
+        else:
+            scores = described_scores(
+                described_queries, described_keys, first_query, first_key, None, None, dim, BQ, BN, BD, False
+            )
+    elif tl.load(extremes) == 0:
+        if described_keys is None:
+            scores = tile_scores(q_rows, q_inside, None, x_rows, x_inside, None, dim, BQ, BN, BD, EVEN, False)
+        else:
+            scores = described_scores(
+                described_queries, described_keys, first_query, first_key, None, None, dim, BQ, BN, BD, False
+            )
+    else:
+        q_powers = tl.load(query_powers + query, mask=q_inside, other=1.0)
+        x_powers = tl.load(key_powers + key, mask=x_inside, other=1.0)
+        if described_keys is None:
+            scores = tile_scores(q_rows, q_inside, q_powers, x_rows, x_inside, x_powers, dim, BQ, BN, BD, EVEN, True)
+        else:
+            scores = described_scores(
+                described_queries, described_keys, first_query, first_key, q_powers, x_powers, dim, BQ, BN, BD, True
+            )
+    if key_inverse is not None:
+        scores = cosines(scores, q_inverse, x_inverse)
+    return scores
+
+
+@triton.jit
 def cosines(products, q_inverse, x_inverse):
     """Products of rows (Q, N) times the inverse lengths (Q,) and (N,), kept in [-1, 1]; NaN stays."""
     scores = products * q_inverse[:, None] * x_inverse[None, :]

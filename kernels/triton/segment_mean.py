@@ -161,6 +161,7 @@ def variants(sm: int) -> list[Variant]:
             {"values": values, "lows": lows, **signature},
             constants,
             aligned=("values", "lows", "bounds", "highs_out", "lows_out"),
+            notes={"loads": "a piece begins at any value, so what lies beside each other is not aligned"},
         )
         for name, values, lows, constants in kinds
     ]
