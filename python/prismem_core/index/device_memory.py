@@ -96,7 +96,25 @@ class DeviceMemory:
 
     @contextmanager
     def working(self, place: Place | None = None) -> Iterator[None]:
-        """Make the device current, and the stream of a caller whose arrays are of another library than torch."""
+        """Make the device current, and the stream of a caller whose arrays are of another library than torch.
+
+        A shortage of memory inside becomes a MemoryError.
+        """
+        try:
+            with self._current(place):
+                yield
+        except MemoryError:
+            raise
+        except Exception as error:
+            if not self.is_shortage(error):
+                raise
+            raise MemoryError(
+                f"{self.device} has not enough free memory ({str(error).splitlines()[0]}); the index is as it was: "
+                "give memory back, or pass fewer rows at a time"
+            ) from error
+
+    @contextmanager
+    def _current(self, place: Place | None) -> Iterator[None]:
         if not self.on_gpu:
             yield
             return
