@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).resolve().parents[2] / "python" / "prismem_core"
 ROWS: tuple[frozenset[str], ...] = (
     frozenset({"errors", "_native"}),
     frozenset({"arrays", "digests"}),
-    frozenset({"ops", "cache"}),
+    frozenset({"ops", "cache", "kernels"}),
     frozenset({"index"}),
     frozenset({"tasks", "prompts"}),
     frozenset({"roles"}),
@@ -86,6 +86,15 @@ def test_benchmarks_import_only_from_below(path: Path) -> None:
     installed = PACKAGE / "bench" / path.relative_to(BENCH)
     if path.name != "__main__.py":  # it starts the command line
         assert violations(installed, path.read_text(encoding="utf-8")) == []
+
+
+KERNELS = PACKAGE.parents[1] / "kernels"
+
+
+@pytest.mark.parametrize("path", sorted(KERNELS.rglob("*.py")), ids=lambda p: str(p.relative_to(KERNELS)))
+def test_kernels_import_only_from_below(path: Path) -> None:
+    installed = PACKAGE / "kernels" / path.relative_to(KERNELS)
+    assert violations(installed, path.read_text(encoding="utf-8")) == []
 
 
 def test_an_upward_import_is_caught() -> None:

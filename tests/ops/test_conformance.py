@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from prismem_core import ops
+from prismem_core.ops import on_device
 from prismem_core.ops.registry import IMPLEMENTATIONS
 
 CASES = [
@@ -139,7 +140,9 @@ def ops_error() -> type[Exception]:
 def test_the_table_names_functions_that_exist() -> None:
     import importlib
 
-    for (name, _), target in IMPLEMENTATIONS.items():
+    for (name, backend), target in IMPLEMENTATIONS.items():
+        if backend in on_device.BACKENDS:  # imported in tests/kernels, where their libraries are there
+            continue
         module, _, function = target.partition(":")
         assert callable(getattr(importlib.import_module(module), function)), name
     assert {name for name, _ in IMPLEMENTATIONS} == set(ops.OPS)

@@ -15,7 +15,7 @@ import pytest
 from prismem_core import _native, ops
 from prismem_core.arrays import Place
 from prismem_core.errors import ArgumentError, NoImplementation, SettingsError
-from prismem_core.ops import registry
+from prismem_core.ops import on_device, registry
 from prismem_core.ops.registry import thread_count
 
 CPU = Place("numpy", "cpu")
@@ -91,7 +91,9 @@ def test_a_backend_can_be_forced(monkeypatch: pytest.MonkeyPatch) -> None:
         assert ops.choose("top_k", CPU).backend == "cpu"
     for wrong in ("gpu", "reference/fast"):
         monkeypatch.setenv("PRISMEM_BACKEND", wrong)
-        with pytest.raises(SettingsError, match=f"PRISMEM_BACKEND: expected one of cpu, reference .* got '{wrong}'"):
+        with pytest.raises(
+            SettingsError, match=f"PRISMEM_BACKEND: expected one of cpu, triton, cuda, reference .* got '{wrong}'"
+        ):
             ops.choose("top_k", CPU)
         with pytest.raises(SettingsError, match=r"ops.use: expected one of"), ops.use(wrong):
             pass
@@ -160,13 +162,50 @@ class Tensor(DeviceArray):
     __module__ = "torch"
 
 
-def test_arrays_on_a_gpu_have_no_implementation_yet_and_are_not_moved() -> None:
-    with pytest.raises(
-        NoImplementation, match=r"top_k: no implementation for torch arrays on cuda:0; there is cpu, reference"
+def test_arrays_on_a_gpu_are_not_moved_where_nothing_can_read_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(on_device, "why_not", lambda backend, place: f"no {backend} for {place}")
+    with pytest.raises(NoImplementation) as caught:
+        ops.top_k(Tensor(), Tensor(), 1)
+    assert "top_k: no implementation for torch arrays on cuda:0 (triton: no triton for" in str(caught.value)
+    assert "there is cpu, triton, cuda, reference: install what is missing or move the arrays" in str(caught.value)
+    with (
+        pytest.raises(NoImplementation, match=r"on 'reference' \(reference reads arrays on the CPU\)"),
+        ops.use("reference"),
     ):
         ops.top_k(Tensor(), Tensor(), 1)
-    with pytest.raises(NoImplementation, match="on 'reference'"), ops.use("reference"):
-        ops.top_k(Tensor(), Tensor(), 1)
+
+
+def test_kernels_of_a_device_need_a_reason_to_run_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    monkeypatch.delenv("PRISMEM_CUDA_LIBRARY", raising=False)
+    for backend in ("triton", "cuda"):
+        with (
+            pytest.raises(
+                NoImplementation, match=rf"top_k: no implementation for numpy arrays on the CPU on '{backend}'"
+            ),
+            ops.use(backend),
+        ):
+            ops.top_k(FUSED, FUSED, 1)
+    with pytest.raises(NoImplementation, match=r"token_overlap: .*triton has none"), ops.use("triton"):
+        ops.choose("token_overlap", CPU)
+
+
+def test_a_child_forked_from_a_process_with_a_device_is_told_so() -> None:
+    code = (
+        "import os\n"
+        "from prismem_core.errors import NoImplementation\n"
+        "from prismem_core.ops.on_device import hold_device\n"
+        "hold_device(); hold_device()\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    try:\n"
+        "        hold_device()\n"
+        "    except NoImplementation as error:\n"
+        "        os._exit(7 if 'was forked from process' in str(error) and 'spawn' in str(error) else 1)\n"
+        "    os._exit(2)\n"
+        "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+    )
+    assert run_python(code) == "7"
 
 
 def test_mixed_places_are_refused() -> None:
@@ -177,7 +216,9 @@ def test_mixed_places_are_refused() -> None:
     with pytest.raises(ArgumentError, match=r"keys: expected torch arrays on cuda:0, .* got torch arrays on cuda:1"):
         ops.top_k(Tensor(), Tensor((2, 1)), 1)
     with pytest.raises(ArgumentError, match="arrays of tests are not supported"):
-        ops.top_k(DeviceArray(), DeviceArray(), 1)
+        ops.top_k(DeviceArray((1, 0)), DeviceArray((1, 0)), 1)
+    with pytest.raises(ArgumentError, match="arrays of tests are not supported"):
+        ops.top_k(DeviceArray((10, 0)), DeviceArray((10, 0)), 1)
 
 
 def test_explain_is_a_sentence() -> None:

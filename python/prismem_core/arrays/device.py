@@ -1,6 +1,6 @@
 """Arrays on a device, as launchers of kernels see them: where memory for results comes from, and on which stream.
 
-Nothing here is imported before an array of a device is met, and no library that the caller has not imported.
+Nothing here is imported before an array of a device is met.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from prismem_core.arrays.foreign import dtype_name, element_strides, own_library
 from prismem_core.arrays.places import Place
-from prismem_core.errors import NoImplementation
 
 
 class Device(Protocol):
@@ -99,13 +99,9 @@ class HostDevice:
 
 def device_of(place: Place) -> Device:
     """The device of arrays at `place`."""
-    if place.library == "torch":
-        return TorchDevice(place)
-    if place.library == "cupy":
-        return CupyDevice(place)
     if place.device == "cpu":
-        return HostDevice()
-    raise NoImplementation(f"{place}: results on this device need torch or cupy; install one of them")
+        return TorchDevice(place) if place.library == "torch" else HostDevice()
+    return TorchDevice(place) if own_library(place) == "torch" else CupyDevice(place)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,28 +120,36 @@ class DeviceView:
 
 def view_of(array: Any) -> DeviceView:
     """The view of an array of numpy, torch or cupy."""
-    library = type(array).__module__.split(".")[0]
-    if library == "torch":
-        kind = str(array.dtype).removeprefix("torch.")
-        return DeviceView(int(array.data_ptr()), tuple(array.shape), tuple(array.stride()), kind, array)
-    pointer = int(array.data.ptr) if library == "cupy" else int(array.ctypes.data)
-    strides = tuple(stride // array.itemsize for stride in array.strides)
-    return DeviceView(pointer, tuple(array.shape), strides, array.dtype.name, array)
+    if hasattr(array, "data_ptr"):
+        pointer = int(array.data_ptr())
+    else:
+        pointer = int(array.ctypes.data) if isinstance(array, np.ndarray) else int(array.data.ptr)
+    kind = dtype_name(array)
+    return DeviceView(
+        pointer, tuple(array.shape), element_strides(array), "bfloat16" if kind == "uint16" else kind, array
+    )
 
 
 @contextmanager
 def torch_views(place: Place, *arrays: Any) -> Iterator[tuple[Any, ...]]:
     """The same memory as torch tensors, with torch's current stream set to that of the arrays' library; None stays.
 
-    Kernels of Triton take tensors of torch and run on torch's current stream.
+    Kernels of Triton take tensors of torch and run on torch's current stream. Bits of bfloat16 become bfloat16.
     """
-    if place.library == "torch":
-        yield arrays
-        return
     torch = importlib.import_module("torch")
-    if place.device == "cpu":
-        yield tuple(array if array is None else torch.from_numpy(array) for array in arrays)
+
+    def tensor(array: Any) -> Any:
+        if array is None or hasattr(array, "data_ptr"):
+            made = array
+        elif isinstance(array, np.ndarray):
+            made = torch.from_numpy(np.ascontiguousarray(array) if min(array.strides, default=0) < 0 else array)
+        else:
+            made = torch.from_dlpack(array)
+        return made.view(torch.bfloat16) if made is not None and made.dtype == torch.uint16 else made
+
+    if place.device == "cpu" or own_library(place) == "torch":
+        yield tuple(tensor(array) for array in arrays)
         return
-    stream = torch.cuda.ExternalStream(device_of(place).stream, device=place.index)
+    stream = torch.cuda.ExternalStream(CupyDevice(place).stream, device=place.index)
     with torch.cuda.device(place.index), torch.cuda.stream(stream):
-        yield tuple(array if array is None else torch.from_dlpack(array) for array in arrays)
+        yield tuple(tensor(array) for array in arrays)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from prismem_core.cli.options import Data, InterfaceOption, Sets, SettingsFile, SplitFile, Workers, parse_sets
+from prismem_core.cli.options import Data, Device, InterfaceOption, Sets, SettingsFile, SplitFile, Workers, parse_sets
 
 
 def evaluate_command(
@@ -21,6 +21,7 @@ def evaluate_command(
     part: Annotated[str, typer.Option("--part", help="train, valid, test or all.")] = "test",
     interface: InterfaceOption = None,
     workers: Workers = None,
+    device: Device = None,
     cache: Annotated[Path | None, typer.Option("--cache", help="Execution cache to read and fill.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print all of it as one JSON object.")] = False,
     questions: Annotated[
@@ -44,7 +45,7 @@ def evaluate_command(
         raise SettingsError(
             f"{next(iter(unknown))!r} is no setting of an evaluation; see the table [job] in docs/settings.md"
         )
-    given = {"workers": workers, "interface": interface}
+    given = {"workers": workers, "device": device, "interface": interface}
     job, _ = load_job_settings(settings, {**job_sets, **{k: v for k, v in given.items() if v is not None}}, {})
     parts = None if split is None else read_split(split)
     console = make_console()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from prismem_core.cli.options import Data, InterfaceOption, Sets, SettingsFile, SplitFile, Workers, parse_sets
+from prismem_core.cli.options import Data, Device, InterfaceOption, Sets, SettingsFile, SplitFile, Workers, parse_sets
 from prismem_core.cli.progress import ProgressObserver
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ def evolve_command(
     ] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Seed of every random choice; 0 by default.")] = None,
     workers: Workers = None,
+    device: Device = None,
     interface: InterfaceOption = None,
     reuse: Annotated[str | None, typer.Option("--reuse", help="content, paper or off.")] = None,
     cache: Annotated[
@@ -51,7 +52,7 @@ def evolve_command(
     job_sets, evolution_sets = parse_sets(sets, set(JobSettings.model_fields))
     job_settings, evolution_settings = load_job_settings(
         settings,
-        {**job_sets, **_given(workers=workers, reuse=reuse, interface=interface)},
+        {**job_sets, **_given(workers=workers, device=device, reuse=reuse, interface=interface)},
         {**evolution_sets, **_given(seed=seed, strategy=strategy)},
     )
     job = EvolutionJob(
@@ -68,6 +69,7 @@ def evolve_command(
 def resume_command(
     run: Annotated[Path, typer.Argument(help="Directory of the run.", show_default=False)],
     workers: Workers = None,
+    device: Device = None,
     data: Annotated[str | None, typer.Option("--data", help="Where the data set lies now, if it has moved.")] = None,
 ) -> None:
     """Go on with a run that was stopped; what was finished is neither lost nor paid for again."""
@@ -76,7 +78,11 @@ def resume_command(
     from prismem_core.runs.run import read_manifest
 
     settings = build_settings(read_manifest(run).settings)
-    _follow(run, lambda observer: resume_run(run, observer, workers=workers, data=data, watch=observer.watch), settings)
+    _follow(
+        run,
+        lambda observer: resume_run(run, observer, workers=workers, device=device, data=data, watch=observer.watch),
+        settings,
+    )
 
 
 def _given(**values: Any) -> dict[str, Any]:

@@ -43,6 +43,10 @@ InterfaceOption = Annotated[
     str | None,
     typer.Option("--interface", help="paper (ask, embed) or engine (collections too: docs/collections.md)."),
 ]
+Device = Annotated[
+    str | None,
+    typer.Option("--device", help="cpu, cuda or cuda:N: what searches embeddings first; never changes a result."),
+]
 Workers = Annotated[int | None, typer.Option("--workers", help="Threads; never changes a result.", min=1)]
 
 

@@ -18,6 +18,7 @@ from prismem_core.evaluation.diagnostics import (
 )
 from prismem_core.evaluation.diagnostics_table import DiagnosticsTable, Lengths
 from prismem_core.evaluation.evaluate import Evaluation
+from prismem_core.ops.screened import Screen
 from prismem_core.pipeline.pipeline import ExtractedHistory, Pipeline
 from prismem_core.pipeline.segment import Segment
 from prismem_core.program.program import Program
@@ -37,6 +38,7 @@ class Diagnoser:
         self._pipeline = pipeline
         self._histories = histories
         self._embedder = embedder
+        self._screen = Screen(pipeline.settings.device)
         self._forms: dict[str, str] = {}
 
     def tasks(self, program: Program, evaluation: Evaluation, tasks: Sequence[Task]) -> list[TaskDiagnostics | None]:
@@ -44,7 +46,7 @@ class Diagnoser:
         result: list[TaskDiagnostics | None] = []
         for start in range(0, len(tasks), TASKS_A_LAUNCH):
             part = tasks[start : start + TASKS_A_LAUNCH]
-            result += diagnose_tasks(self._vectors(program, evaluation, part), self._embedder.dimension)
+            result += diagnose_tasks(self._vectors(program, evaluation, part), self._embedder.dimension, self._screen)
         return result
 
     def table(self, program: Program, evaluation: Evaluation, tasks: Sequence[Task]) -> DiagnosticsTable:

@@ -15,6 +15,7 @@ from prismem_core import ops
 from prismem_core.evaluation.cases import TaskDiagnostics
 from prismem_core.evaluation.diagnostics_table import DiagnosticsRow, DiagnosticsTable, Lengths
 from prismem_core.evaluation.means import mean_or_none
+from prismem_core.ops.screened import Screen
 from prismem_core.tasks.capability import CAPABILITIES, Capability
 
 Matrix = NDArray[np.float32]
@@ -52,11 +53,13 @@ def normalised(rows: Matrix) -> Matrix:
     return scaled
 
 
-def diagnose_tasks(tasks: Sequence[TaskVectors], dimension: int) -> list[TaskDiagnostics | None]:
+def diagnose_tasks(
+    tasks: Sequence[TaskVectors], dimension: int, screen: Screen | None = None
+) -> list[TaskDiagnostics | None]:
     """Eq. 9-11 of every task, all evidences of all tasks in one grouped launch; None for a task without evidence.
 
     Rows need not have length 1. A snippet that maps to no segment is left out of `d_ext` only; without any mapped
-    snippet `d_ext` is None. An empty set has similarity 0.
+    snippet `d_ext` is None. An empty set has similarity 0. `screen` searches the sets, on the CPU by default.
     """
     evidence: list[Matrix] = []
     items: list[Matrix] = []
@@ -88,7 +91,7 @@ def diagnose_tasks(tasks: Sequence[TaskVectors], dimension: int) -> list[TaskDia
         extents.append((first, mapped, len(task.evidence)))
     if not groups:
         return [None] * len(tasks)
-    values, _ = ops.segment_max_similarity(
+    values, _ = (screen or Screen()).segment_max_similarity(
         normalised(np.stack(evidence)),
         normalised(np.concatenate(items)) if offset else np.zeros((0, dimension), np.float32),
         ops.Segments.grouped(np.asarray(sets, np.int64), np.asarray(groups, np.int64)),

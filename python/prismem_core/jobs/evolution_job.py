@@ -115,6 +115,7 @@ def resume_run(
     observer: Observer,
     *,
     workers: int | None = None,
+    device: str | None = None,
     data: str | None = None,
     watch: Watch = unwatched,
 ) -> Path:
@@ -125,7 +126,8 @@ def resume_run(
     manifest = read_manifest(directory)
     extra = manifest.extra
     try:
-        job_values = {**extra["job"]} if workers is None else {**extra["job"], "workers": workers}
+        given = {"workers": workers, "device": device}
+        job_values = {**extra["job"], **{key: value for key, value in given.items() if value is not None}}
         job = EvolutionJob(
             manifest.data["source"] if data is None else data,
             extra["parts"],

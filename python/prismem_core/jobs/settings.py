@@ -33,6 +33,9 @@ class JobSettings(BaseModel):
     copies: int = Field(
         8, ge=1, le=256, description="queries of a memory under way with interface engine; never changes a result"
     )
+    device: str = Field(
+        "cpu", description="cpu, cuda or cuda:N: what searches embeddings first; never changes a result"
+    )
     segment_chars: int = Field(12_000, ge=200, description="characters of an extraction segment")
     output_retries: int = Field(2, ge=0, le=10, description="times a malformed reply is asked for again")
     max_tokens: int = Field(8192, ge=16, description="output tokens of a task-model call")
@@ -55,6 +58,7 @@ class JobSettings(BaseModel):
             workers=self.workers,
             interface=self.interface,
             copies=self.copies,
+            device=self.device,
             limits=Limits(memory_bytes=self.memory_mib << 20),
         )
 

@@ -96,12 +96,13 @@ def mask_for(mask: Any, left: Rows, right: Rows) -> NDArray[np.bool_] | None:
     if mask is None:
         return None
     view = plain(mask, "mask", ("bool",), (1, 2))
-    if view.shape not in ((right.count,), (left.count, right.count)):
+    if tuple(view.shape) not in ((right.count,), (left.count, right.count)):
         raise ArgumentError(
             f"mask: expected shape ({right.count},) or ({left.count}, {right.count}): one value a row of {right.name}, "
-            f"got {view.shape}"
+            f"got {tuple(view.shape)}"
         )
-    return view
+    masked: NDArray[np.bool_] = view
+    return masked
 
 
 def raise_nonfinite(left: Rows, right: Rows, left_row: int, right_row: int, remedy: str) -> None:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from prismem_core.arrays import Place, Rows, common_place, handed_back, rows
 from prismem_core.ops import checks, inputs
+from prismem_core.ops.on_device import Launcher, cut, flagged, hosted
 from prismem_core.ops.registry import Example, Op, Outcome, choose, run
 from prismem_core.ops.segments import Segments, ranges_of
 from prismem_core.ops.similarity import TOLERANCE, Float64, allowed_error, as_float32, exact_scores
@@ -19,8 +20,8 @@ from prismem_core.ops.similarity import TOLERANCE, Float64, allowed_error, as_fl
 class MmrSelection(NamedTuple):
     """Picks of m rows in the order of selection: indices (m, c) int64, scores (m, c) float32, counts (m,) int64.
 
-    A score is that of the moment of selection. c is the largest count. Cells past a row's count hold index -1 and score
-    -infinity and are no picks.
+    A score is that of the moment of selection. c is the largest count; on a device, which this would wait for, it is
+    min(k, longest segment). Cells past a row's count hold index -1 and score -infinity and are no picks.
     """
 
     indices: NDArray[np.int64]
@@ -228,6 +229,33 @@ def launch(call: MmrCall, implementation: Callable[..., Outcome]) -> MmrSelectio
     return selection
 
 
+def launch_on_device(call: MmrCall, launcher: Launcher) -> MmrSelection:
+    """Let kernels of a device fill the picks."""
+    shape, device = (call.queries.count, call.width), launcher.device
+    indices, scores = device.empty(shape, "int64"), device.empty(shape, "float32")
+    counts, flag = device.full(shape[:1], "int64", 0), launcher.flag(call.raises)
+    if shape[0] and shape[1]:
+        launcher(
+            call.queries,
+            call.keys,
+            *hosted(call.segments),
+            call.mask,
+            call.width,
+            call.relevance_weight,
+            call.min_relevance,
+            call.normalize,
+            indices,
+            scores,
+            counts,
+            flag,
+        )
+    query, key = flagged(flag, call.keys.count)
+    if query >= 0:
+        checks.raise_nonfinite(call.queries, call.keys, query, key, 'pass nonfinite="skip"')
+    indices, scores = cut(call.place, counts, indices, scores)
+    return MmrSelection(*(handed_back(part, call.place) for part in (indices, scores, counts)))
+
+
 def examples(rng: np.random.Generator) -> Iterator[Example]:
     """The pairs of `similarity` with every kind of weight, then duplicates, thresholds, masks and segments."""
     for position, (label, x, y) in enumerate(inputs.pairs(rng)):
@@ -319,5 +347,5 @@ def row_agrees(
 
 
 MMR_SELECT: Op[MmrCall, MmrSelection] = Op(
-    "mmr_select", mmr_select, check, reference, launch, examples, agrees, TOLERANCE
+    "mmr_select", mmr_select, check, reference, launch, examples, agrees, TOLERANCE, launch_on_device
 )

@@ -15,6 +15,7 @@ import numpy as np
 
 from prismem_core.arrays import Place, common_place
 from prismem_core.errors import ArgumentError, NoImplementation, SettingsError
+from prismem_core.ops import on_device
 
 Call = TypeVar("Call")
 Result = TypeVar("Result")
@@ -23,16 +24,26 @@ Outcome = tuple[str, int, int]
 
 IMPLEMENTATIONS: dict[tuple[str, str], str] = {
     ("similarity", "cpu"): "prismem_core._native:similarity",
+    ("similarity", "triton"): "prismem_core.kernels.triton.similarity:similarity",
+    ("similarity", "cuda"): "prismem_core.kernels.cuda:similarity",
     ("similarity", "reference"): "prismem_core.ops.similarity:reference",
     ("top_k", "cpu"): "prismem_core._native:top_k",
+    ("top_k", "triton"): "prismem_core.kernels.triton.top_k:top_k",
+    ("top_k", "cuda"): "prismem_core.kernels.cuda:top_k",
     ("top_k", "reference"): "prismem_core.ops.top_k:reference",
     ("mmr_select", "cpu"): "prismem_core._native:mmr_select",
+    ("mmr_select", "triton"): "prismem_core.kernels.triton.mmr_select:mmr_select",
+    ("mmr_select", "cuda"): "prismem_core.kernels.cuda:mmr_select",
     ("mmr_select", "reference"): "prismem_core.ops.mmr_select:reference",
     ("mmr_select_from", "cpu"): "prismem_core._native:mmr_select_from",
     ("mmr_select_from", "reference"): "prismem_core.ops.mmr_select_from:reference",
     ("segment_max_similarity", "cpu"): "prismem_core._native:segment_max_similarity",
+    ("segment_max_similarity", "triton"): "prismem_core.kernels.triton.segment_max_similarity:segment_max_similarity",
+    ("segment_max_similarity", "cuda"): "prismem_core.kernels.cuda:segment_max_similarity",
     ("segment_max_similarity", "reference"): "prismem_core.ops.segment_max_similarity:reference",
     ("segment_mean", "cpu"): "prismem_core._native:segment_mean",
+    ("segment_mean", "triton"): "prismem_core.kernels.triton.segment_mean:segment_mean",
+    ("segment_mean", "cuda"): "prismem_core.kernels.cuda:segment_mean",
     ("segment_mean", "reference"): "prismem_core.ops.segment_mean:reference",
     ("token_overlap", "cpu"): "prismem_core._native:token_overlap",
     ("token_overlap", "reference"): "prismem_core.ops.token_overlap:reference",
@@ -53,10 +64,10 @@ class Op(Generic[Call, Result]):
     """All that is true of an operation, whichever code runs it.
 
     `check` turns the arguments of the public function into a checked call or raises ArgumentError; `reference` is the
-    definition, in NumPy float64; `launch` allocates the outputs and lets an implementation fill them; `examples` are
-    inputs that tests and benchmarks share; `agrees` compares a result with the definition so that near-ties may fall
-    either way, and returns what is wrong or None; `tolerance` is the error allowed for rows of length 1, by the kind of
-    the input.
+    definition, in NumPy float64; `launch` allocates the outputs and lets an implementation fill them, as
+    `launch_on_device` does for kernels of a device (None: there are none); `examples` are inputs that tests and
+    benchmarks share; `agrees` compares a result with the definition so that near-ties may fall either way, and returns
+    what is wrong or None; `tolerance` is the error allowed for rows of length 1, by the kind of the input.
     """
 
     name: str
@@ -67,6 +78,10 @@ class Op(Generic[Call, Result]):
     examples: Callable[[np.random.Generator], Iterator[Example]]
     agrees: Callable[[Result, Call], str | None]
     tolerance: Mapping[str, float]
+    launch_on_device: Callable[[Call, on_device.Launcher], Result] | None = None
+
+
+_ON_THE_CPU = Place("numpy", "cpu")
 
 
 @dataclass(frozen=True)
@@ -78,6 +93,7 @@ class Choice:
     target: str
     variant: str
     reason: str
+    place: Place = _ON_THE_CPU
 
 
 @dataclass(frozen=True)
@@ -92,7 +108,7 @@ _forced: ContextVar[_Forced] = ContextVar("prismem_forced_backend", default=_NOT
 
 @contextmanager
 def use(backend: str | None = None, *, threads: int | None = None) -> Iterator[None]:
-    """Force a backend ("reference", "cpu", "cpu/portable", "cpu/avx2") or a number of threads inside the block.
+    """Force a backend ("reference", "cpu", "cpu/avx2", "triton", "cuda") or a number of threads inside the block.
 
     It holds for the current thread or task alone and wins over PRISMEM_BACKEND, PRISMEM_ISA and PRISMEM_THREADS.
     """
@@ -138,7 +154,42 @@ def thread_count() -> int:
 def choose(op: str, place: Place) -> Choice:
     """The implementation of `op` for arrays at `place`; NoImplementation, naming what exists, where there is none."""
     backend, isa, _ = _environment()
-    return _choice(op, place.library, place.device, place.index, _forced.get().backend, backend, isa)
+    forced = _forced.get().backend
+    if place.device == "cuda" or (forced or backend) in on_device.BACKENDS:
+        return _choice_on_device(op, place, forced, backend)
+    return _choice(op, place.library, place.device, place.index, forced, backend, isa)
+
+
+def _choice_on_device(op: str, place: Place, forced: str | None, environment_backend: str) -> Choice:
+    """The choice where arrays are on a device, or where one of its backends is asked for."""
+    _check_op(op)
+    spec, origin = (forced, "ops.use") if forced is not None else (environment_backend, "PRISMEM_BACKEND")
+    if spec in ("", "auto"):
+        wanted, reason = on_device.preferred(op), f"it was given {place}"
+    else:
+        wanted, reason = (_split(spec, origin)[0],), f"{origin} asks for {spec!r}"
+    refused = []
+    for backend in wanted:
+        target = IMPLEMENTATIONS.get((op, backend))
+        if target is None or backend not in on_device.BACKENDS:
+            refused.append(f"{backend} has none" if target is None else f"{backend} reads arrays on the CPU")
+        elif (why := on_device.why_not(backend, place)) is not None:
+            refused.append(f"{backend}: {why}")
+        else:
+            return Choice(op, backend, target, "", reason if not refused else f"{reason} ({'; '.join(refused)})", place)
+    raise NoImplementation(
+        f"{op}: no implementation for {place}{'' if spec in ('', 'auto') else f' on {spec!r}'} ({'; '.join(refused)}); "
+        f"there is {_existing(op)}: install what is missing or move the arrays"
+    )
+
+
+def _existing(op: str) -> str:
+    return ", ".join(name for listed, name in IMPLEMENTATIONS if listed == op)
+
+
+def _check_op(op: str) -> None:
+    if not any(name == op for name, _ in IMPLEMENTATIONS):
+        raise ArgumentError(f"op: expected one of {', '.join(_ops())}, got {op!r}")
 
 
 @functools.lru_cache(maxsize=256)
@@ -147,8 +198,7 @@ def _choice(
 ) -> Choice:
     """The choice for these circumstances, which is the same in each call."""
     place = Place(library, device, index)
-    if not any(name == op for name, _ in IMPLEMENTATIONS):
-        raise ArgumentError(f"op: expected one of {', '.join(_ops())}, got {op!r}")
+    _check_op(op)
     spec, origin = forced, "ops.use"
     if spec is None:
         spec, origin = environment_backend, "PRISMEM_BACKEND"
@@ -158,11 +208,10 @@ def _choice(
         backend, variant = _split(spec, origin)
         reason = f"{origin} asks for {spec!r}"
     target = IMPLEMENTATIONS.get((op, backend))
-    existing = ", ".join(name for listed, name in IMPLEMENTATIONS if listed == op)
     if target is None or place.device != "cpu":
         raise NoImplementation(
             f"{op}: no implementation for {place}{'' if spec in ('', 'auto') else f' on {spec!r}'}; "
-            f"there is {existing}, for arrays on the CPU: move the arrays there"
+            f"there is {_existing(op)}, for arrays on the CPU or a CUDA device: move the arrays there"
         )
     if backend == "cpu":
         variant = _instruction_set(variant, environment_isa)
@@ -187,7 +236,10 @@ def run(op: Op[Call, Result], choice: Choice, call: Call) -> Result:
     if choice.backend == "cpu":
         implementation = getattr(native(), name)
         return op.launch(call, functools.partial(implementation, isa=choice.variant, threads=thread_count()))
-    return op.launch(call, getattr(importlib.import_module(module), name))
+    if op.launch_on_device is None:
+        raise NoImplementation(f"{op.name}: the backend {choice.backend!r} has no launch; this is a fault of the table")
+    function = getattr(importlib.import_module(module), name)
+    return op.launch_on_device(call, on_device.Launcher(choice.backend, choice.place, function))
 
 
 def _ops() -> tuple[str, ...]:

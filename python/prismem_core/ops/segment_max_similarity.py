@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from prismem_core.arrays import Place, Rows, common_place, handed_back, rows
 from prismem_core.ops import checks, inputs
 from prismem_core.ops.encoded import EncodedRows
+from prismem_core.ops.on_device import Launcher, flagged, hosted
 from prismem_core.ops.registry import Example, Op, Outcome, choose, run
 from prismem_core.ops.segments import Segments, ranges_of
 from prismem_core.ops.similarity import TOLERANCE, allowed_error, as_float32, close, exact_scores
@@ -128,6 +129,19 @@ def launch(call: SegmentMaxCall, implementation: Callable[..., Outcome]) -> Segm
     return SegmentMax(handed_back(values, call.place), handed_back(indices, call.place))
 
 
+def launch_on_device(call: SegmentMaxCall, launcher: Launcher) -> SegmentMax:
+    """Let kernels of a device fill the results."""
+    values = launcher.device.full((call.evidence.count,), "float32", 0.0)
+    indices = launcher.device.full((call.evidence.count,), "int64", -1)
+    flag = launcher.flag(call.raises)
+    if call.evidence.count and call.items.count:
+        launcher(call.evidence, call.items, *hosted(call.segments), call.normalize, values, indices, flag)
+    row, item = flagged(flag, call.items.count)
+    if row >= 0:
+        checks.raise_nonfinite(call.evidence, call.items, row, item, 'pass nonfinite="skip"')
+    return SegmentMax(handed_back(values, call.place), handed_back(indices, call.place))
+
+
 def examples(rng: np.random.Generator) -> Iterator[Example]:
     """The pairs of `similarity`, then sets of items as diagnostics make them."""
     for position, (label, x, y) in enumerate(inputs.pairs(rng)):
@@ -171,5 +185,13 @@ def agrees(actual: SegmentMax, call: SegmentMaxCall) -> str | None:
 
 
 SEGMENT_MAX_SIMILARITY: Op[SegmentMaxCall, SegmentMax] = Op(
-    "segment_max_similarity", segment_max_similarity, check, reference, launch, examples, agrees, TOLERANCE
+    "segment_max_similarity",
+    segment_max_similarity,
+    check,
+    reference,
+    launch,
+    examples,
+    agrees,
+    TOLERANCE,
+    launch_on_device,
 )

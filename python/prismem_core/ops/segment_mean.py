@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from prismem_core.arrays import Place, common_place, handed_back, plain, readable
+from prismem_core.arrays import Place, common_place, handed_back, neighbours, plain, readable
 from prismem_core.errors import ArgumentError
+from prismem_core.ops.on_device import HostArray, Launcher
 from prismem_core.ops.registry import Example, Op, Outcome, choose, run
 from prismem_core.ops.segments import Integers, checked_offsets
 
@@ -45,11 +46,15 @@ def segment_mean(values: Any, offsets: Sequence[int] | NDArray[Any]) -> NDArray[
 def check(values: Any, offsets: Sequence[int] | NDArray[Any]) -> SegmentMeanCall:
     """The checked call; ArgumentError names the argument at fault."""
     place = common_place(values=values)
-    view = readable(plain(values, "values", ("float32", "float64"), (1,)))
+    view = plain(values, "values", ("float32", "float64"), (1,))
+    if place.device == "cpu":
+        view = np.ascontiguousarray(readable(view))
+    else:
+        neighbours(view, "values")
     bounds = checked_offsets(offsets)
     if bounds[-1] > len(view):
         raise ArgumentError(f"offsets: the last segment ends at {bounds[-1]}, but there are {len(view)} values")
-    return SegmentMeanCall(np.ascontiguousarray(view), bounds, place)
+    return SegmentMeanCall(view, bounds, place)
 
 
 def mean(values: NDArray[Any]) -> float:
@@ -75,6 +80,15 @@ def launch(call: SegmentMeanCall, implementation: Callable[..., Outcome]) -> NDA
     """Let an implementation fill the means."""
     means = np.empty(len(call.offsets) - 1, np.float64)
     implementation(call.values, call.offsets, means)
+    handed: NDArray[np.float64] = handed_back(means, call.place)
+    return handed
+
+
+def launch_on_device(call: SegmentMeanCall, launcher: Launcher) -> NDArray[np.float64]:
+    """Let kernels of a device fill the means."""
+    means = launcher.device.empty((len(call.offsets) - 1,), "float64")
+    if len(call.offsets) > 1:
+        launcher(call.values, HostArray(call.offsets), means)
     handed: NDArray[np.float64] = handed_back(means, call.place)
     return handed
 
@@ -114,5 +128,5 @@ def agrees(actual: NDArray[np.float64], call: SegmentMeanCall) -> str | None:
 
 
 SEGMENT_MEAN: Op[SegmentMeanCall, NDArray[np.float64]] = Op(
-    "segment_mean", segment_mean, check, reference, launch, examples, agrees, TOLERANCE
+    "segment_mean", segment_mean, check, reference, launch, examples, agrees, TOLERANCE, launch_on_device
 )

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from prismem_core.arrays import Place, Rows, common_place, handed_back, rows
 from prismem_core.ops import checks, inputs
+from prismem_core.ops.on_device import Launcher, flagged
 from prismem_core.ops.registry import Example, Op, Outcome, choose, run
 
 Float64 = NDArray[np.float64]
@@ -127,6 +128,19 @@ def launch(call: SimilarityCall, implementation: Callable[..., Outcome]) -> NDAr
     return handed
 
 
+def launch_on_device(call: SimilarityCall, launcher: Launcher) -> NDArray[np.float32]:
+    """Let kernels of a device fill the scores."""
+    out = launcher.device.empty((call.x.count, call.y.count), "float32")
+    flag = launcher.flag(call.raises)
+    if call.x.count and call.y.count:
+        launcher(call.x, call.y, call.normalize, out, flag)
+    row, column = flagged(flag, call.y.count)
+    if row >= 0:
+        checks.raise_nonfinite(call.x, call.y, row, column, 'pass nonfinite="skip"')
+    handed: NDArray[np.float32] = handed_back(out, call.place)
+    return handed
+
+
 def examples(rng: np.random.Generator) -> Iterator[Example]:
     """Awkward sizes, all kinds of rows and all strides, plain and normalised."""
     for normalize in (False, True):
@@ -150,5 +164,5 @@ def agrees(actual: NDArray[np.float32], call: SimilarityCall) -> str | None:
 
 
 SIMILARITY: Op[SimilarityCall, NDArray[np.float32]] = Op(
-    "similarity", similarity, check, reference, launch, examples, agrees, TOLERANCE
+    "similarity", similarity, check, reference, launch, examples, agrees, TOLERANCE, launch_on_device
 )

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from prismem_core.arrays import Place, Rows, common_place, handed_back, rows
 from prismem_core.ops import checks, inputs
 from prismem_core.ops.encoded import EncodedRows
+from prismem_core.ops.on_device import Launcher, cut, flagged, hosted
 from prismem_core.ops.registry import Example, Op, Outcome, choose, run
 from prismem_core.ops.segments import Segments, ranges_of
 from prismem_core.ops.similarity import TOLERANCE, allowed_error, as_float32, close, exact_scores
@@ -21,7 +22,8 @@ from prismem_core.ops.similarity import TOLERANCE, allowed_error, as_float32, cl
 class TopK(NamedTuple):
     """Hits of m queries, best first: scores (m, c) float32, indices (m, c) int64, counts (m,) int64.
 
-    c is the largest count. Cells past a row's count hold index -1 and score -infinity and are no hits.
+    c is the largest count; on a device, which this would wait for, it is min(k, longest segment). Cells past a row's
+    count hold index -1 and score -infinity and are no hits.
     """
 
     scores: NDArray[np.float32]
@@ -192,6 +194,32 @@ def launch(call: TopKCall, implementation: Callable[..., Outcome]) -> TopK:
     return TopK(handed_back(scores, call.place), handed_back(indices, call.place), handed_back(counts, call.place))
 
 
+def launch_on_device(call: TopKCall, launcher: Launcher) -> TopK:
+    """Let kernels of a device fill the hits."""
+    shape, device = (call.queries.count, call.width), launcher.device
+    scores, indices = device.empty(shape, "float32"), device.empty(shape, "int64")
+    counts, flag = device.full(shape[:1], "int64", 0), launcher.flag(call.raises)
+    if shape[0] and shape[1]:
+        launcher(
+            call.queries,
+            call.keys,
+            *hosted(call.segments),
+            call.mask,
+            call.width,
+            call.normalize,
+            call.min_score,
+            scores,
+            indices,
+            counts,
+            flag,
+        )
+    query, key = flagged(flag, call.keys.count)
+    if query >= 0:
+        checks.raise_nonfinite(call.queries, call.keys, query, key, 'pass nonfinite="skip"')
+    scores, indices = cut(call.place, counts, scores, indices)
+    return TopK(*(handed_back(part, call.place) for part in (scores, indices, counts)))
+
+
 def examples(rng: np.random.Generator) -> Iterator[Example]:
     """The pairs of `similarity`, ties, masks, thresholds, segments and values at the edge."""
     for position, (label, x, y) in enumerate(inputs.pairs(rng)):
@@ -295,4 +323,4 @@ def row_agrees(
     return None
 
 
-TOP_K: Op[TopKCall, TopK] = Op("top_k", top_k, check, reference, launch, examples, agrees, TOLERANCE)
+TOP_K: Op[TopKCall, TopK] = Op("top_k", top_k, check, reference, launch, examples, agrees, TOLERANCE, launch_on_device)

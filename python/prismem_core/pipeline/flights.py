@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
+from prismem_core.ops.screened import Screen
 from prismem_core.program.collections.query import CollectionQuery, Hits
 from prismem_core.program.collections.store import CollectionStore, Scope
 from prismem_core.program.sandbox import CollectionLimits
@@ -163,9 +164,16 @@ class Held:
 class Holdings:
     """What interface "engine" adds to a pipeline: the collections of all memories, and their calls in flight."""
 
-    def __init__(self, embedder: Embedder, computing: int, limits: CollectionLimits, recorder: RecordsLaunches) -> None:
+    def __init__(
+        self,
+        embedder: Embedder,
+        computing: int,
+        limits: CollectionLimits,
+        recorder: RecordsLaunches,
+        device: str = "cpu",
+    ) -> None:
         self.flights = Flights(computing)
-        self._store = CollectionStore(embedder)
+        self._store = CollectionStore(embedder, screen=Screen(device))
         self._broker = SearchBroker(self._store, self.flights, recorder)
         self._limits = limits
 

@@ -37,10 +37,10 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class PipelineSettings:
-    """Settings that enter keys, but for `workers` and `copies`, which never change a result.
+    """Settings that enter keys, but for `workers`, `copies` and `device`, which never change a result.
 
     `workers` programs compute at a time; with interface "engine" up to `copies` queries of a memory are under way, most
-    of them waiting for the engine, which answers them together.
+    of them waiting for the engine, which answers them together. `device` screens searches (`ops.screened`).
     """
 
     segment_chars: int = SEGMENT_CHARS
@@ -51,6 +51,7 @@ class PipelineSettings:
     limits: Limits = field(default_factory=Limits)
     interface: Interface = "paper"
     copies: int = 8
+    device: str = "cpu"
     collections: CollectionLimits = field(default_factory=CollectionLimits)
 
     @property
@@ -104,7 +105,9 @@ class Pipeline:
         self._sandbox = sandbox
         self._progress = progress
         self._holdings = (
-            Holdings(embedder, self.settings.workers, self.settings.collections, ledger or Ledger())
+            Holdings(
+                embedder, self.settings.workers, self.settings.collections, ledger or Ledger(), self.settings.device
+            )
             if self.settings.interface == "engine"
             else None
         )

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prismem_core.index import SearchResult, fuse_reciprocal_rank
-from prismem_core.ops import mmr_select, top_k
+from prismem_core.ops import mmr_select
+from prismem_core.ops.screened import Screen
 from prismem_core.ops.segments import Segments
 from prismem_core.program.collections.query import CollectionQuery, Hits
 from prismem_core.program.collections.trunk import Trunk
@@ -54,10 +55,10 @@ class Search:
         return self.found.positions.tolist(), self.found.scores.tolist()
 
 
-def rank(searches: Sequence[Search], matrix: Matrix, launched: Counter[str]) -> None:
-    """Fill what every search finds; `matrix` holds the rows of all collections."""
+def rank(searches: Sequence[Search], matrix: Matrix, launched: Counter[str], screen: Screen) -> None:
+    """Fill what every search finds; `matrix` holds the rows of all collections, `screen` searches them."""
     near = [search for search in searches if search.query.dense]
-    for search, found in zip(near, _nearest(near, matrix, launched), strict=True):
+    for search, found in zip(near, _nearest(near, matrix, launched, screen), strict=True):
         search.found = found if search.query.method == "hybrid" else found.at_least(search.query.least)
     apart = [search for search in searches if search.query.method == "mmr"]
     for search, found in zip(apart, _diverse(apart, matrix, launched), strict=True):
@@ -73,7 +74,7 @@ def rank(searches: Sequence[Search], matrix: Matrix, launched: Counter[str]) -> 
         search.found = found.at_least(search.query.least)
 
 
-def _nearest(searches: Sequence[Search], matrix: Matrix, launched: Counter[str]) -> list[Ranking]:
+def _nearest(searches: Sequence[Search], matrix: Matrix, launched: Counter[str], screen: Screen) -> list[Ranking]:
     """The nearest of each: one launch for all searches of equal width, those with a filter by collection."""
     results = [_NOTHING] * len(searches)
     for (width, filtered), numbers in _groups((s.query.width, _filtered_range(s)) for s in searches):
@@ -83,10 +84,10 @@ def _nearest(searches: Sequence[Search], matrix: Matrix, launched: Counter[str])
             ranges = sorted({(s.begin, s.begin + s.query.size) for s in own})
             place = {pair: number for number, pair in enumerate(ranges)}
             segments = Segments.grouped(ranges, [place[s.begin, s.begin + s.query.size] for s in own])
-            found = top_k(queries, matrix, width, segments=segments)
+            found = screen.top_k(queries, matrix, width, segments=segments)
         else:
             mask = np.stack([s.query.allowed for s in own if s.query.allowed is not None])
-            found = top_k(queries, matrix[slice(*filtered)], width, mask=mask)
+            found = screen.top_k(queries, matrix[slice(*filtered)], width, mask=mask)
         launched["top_k"] += 1
         for row, n in enumerate(numbers):
             hits = int(found.counts[row])

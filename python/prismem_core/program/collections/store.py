@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prismem_core.digests import digest
+from prismem_core.ops.screened import Screen
 from prismem_core.program.collections.arena import RowArena
 from prismem_core.program.collections.query import EMPTY, CollectionQuery, Hits
 from prismem_core.program.collections.ranking import Search, rank
@@ -52,8 +53,9 @@ class CollectionStore:
     collection, the second to come gets a copy.
     """
 
-    def __init__(self, embedder: Embeds, kept_bytes: int = KEPT_BYTES) -> None:
+    def __init__(self, embedder: Embeds, kept_bytes: int = KEPT_BYTES, screen: Screen | None = None) -> None:
         self._embedder = embedder
+        self._screen = screen or Screen()
         self._kept_bytes = kept_bytes
         self._lock = threading.Lock()
         self._arena = RowArena(embedder.dimension)
@@ -100,7 +102,7 @@ class CollectionStore:
             for search in searches:
                 trunk = self._trunks[search.query.handle]
                 search.trunk, search.begin = trunk, trunk.block.begin
-        rank(searches, matrix, launched)
+        rank(searches, matrix, launched, self._screen)
         return [[search.hits for search in own] for own in found], launched
 
     def _take(self, scope: Scope, handle: str) -> bool:
