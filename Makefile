@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 RUN ?= runs/demo-$(shell date +%Y%m%d-%H%M%S)
 SOURCES := pyproject.toml CMakeLists.txt $(shell find csrc cmake -type f 2>/dev/null)
 
-.PHONY: demo test soak lint types check bench check-native check-simde check-fuzz check-guards write-guards clean
+.PHONY: demo test soak lint types check bench check-native check-simde check-fuzz check-guards write-guards check-kernels check-kernels-quick clean
 
 demo: $(VENV)/.offline
 	$(BIN)/prismem evolve --data sample --run $(RUN)
@@ -78,6 +78,15 @@ check-guards write-guards: $(VENV)/.native
 	$(BUILD_NATIVE) build/native --target prismem_guard_jobs
 	$(BIN)/python tests/native/guards.py build/native/tests/native/prismem_guard_jobs $(if $(filter write-guards,$@),--write)
 
+# The kernels for GPUs, without one (docs/gpu.md): interpreter and machine code at two versions of triton, nvcc, the emulator.
+KERNELS_VENV ?= .venv-kernels
+KERNELS_PYTHON := $(KERNELS_VENV)/bin/python
+KERNELS_PYTEST := $(KERNELS_PYTHON) tests/kernels/with_compiler.py -m pytest -n 2 --dist worksteal --durations 10
+
+check-kernels: $(KERNELS_VENV)/.current $(KERNELS_VENV)/.oldest
+	$(KERNELS_PYTEST) tests/kernels tests/cli/test_kernels.py
+	PYTHONPATH=$(abspath $(KERNELS_VENV))/oldest $(KERNELS_PYTEST) tests/kernels/triton tests/kernels/aot
+
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; name one with: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv $(VENV)
@@ -102,5 +111,17 @@ $(VENV)/.native: $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet --editable '.[native]'
 	touch $@
 
+$(KERNELS_PYTHON):
+	$(PYTHON) -m venv $(KERNELS_VENV)
+
+$(KERNELS_VENV)/.current: $(SOURCES) | $(KERNELS_PYTHON)
+	$(KERNELS_PYTHON) -m pip install --quiet --editable '.[dev,kernels]'
+	touch $@
+
+# The oldest triton that is served, beside the current one: a folder of packages that PYTHONPATH puts first.
+$(KERNELS_VENV)/.oldest: | $(KERNELS_PYTHON)
+	$(KERNELS_PYTHON) -m pip install --quiet --no-deps --target $(KERNELS_VENV)/oldest triton==3.6.0 'numpy==2.3.*'
+	touch $@
+
 clean:
-	rm -rf $(VENV) build
+	rm -rf $(VENV) $(KERNELS_VENV) build

@@ -12,7 +12,7 @@ from typing import Annotated, NoReturn, TextIO
 import typer
 
 from prismem_core import __version__
-from prismem_core.cli import bench, cache, doctor, evaluate, evolve, explain_reuse, report, validate
+from prismem_core.cli import bench, cache, doctor, evaluate, evolve, explain_reuse, kernels, report, validate
 from prismem_core.errors import PrismemError
 
 app = typer.Typer(
@@ -53,6 +53,7 @@ app.command("report")(report.report_command)
 app.command("doctor")(doctor.doctor_command)
 app.command("bench")(bench.bench_command)
 app.add_typer(cache.app, name="cache")
+app.add_typer(kernels.app, name="kernels")
 
 
 _INTERRUPTED_CODE = 130

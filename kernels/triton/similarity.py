@@ -1,0 +1,104 @@
+"""similarity on a GPU with Triton: all inner products, or cosines, of two sets of rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import triton
+import triton.language as tl
+
+from prismem_core.kernels.triton import launch, table
+from prismem_core.kernels.triton.row_scales import extremes, row_scales
+from prismem_core.kernels.triton.scoring import cosines, described_scores, note_nonfinite, tile_scores
+
+GROUP: tl.constexpr = tl.constexpr(8)
+"""Blocks of x that run beside each other, so that the blocks of y which they share stay in the cache."""
+
+
+@triton.jit(do_not_specialize=("num_x", "num_y"))
+def similarity_kernel(
+    x, y, described_x, described_y, x_powers, x_inverse, y_powers, y_inverse, rescaled, out, flag,
+    num_x, num_y, dim, x_stride, y_stride, out_stride,
+    BQ: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr, EVEN: tl.constexpr,
+):  # fmt: skip
+    """Scores (num_x, num_y) float32 of rows x (num_x, dim) and y (num_y, dim), a tile (BQ, BN) a program.
+
+    What is None is not done: tensor descriptors, powers of two (needed where `rescaled` (1,) int32 is not 0), inverse
+    lengths (which make cosines), `flag`, which becomes the least x * num_y + y of a score that is not finite.
+    """
+    x_blocks, y_blocks = tl.cdiv(num_x, BQ), tl.cdiv(num_y, BN)
+    program = tl.program_id(0)
+    group = program // (GROUP * y_blocks)
+    group_blocks = tl.minimum(x_blocks - group * GROUP, GROUP)
+    x_block = group * GROUP + (program % (GROUP * y_blocks)) % group_blocks
+    y_block = (program % (GROUP * y_blocks)) // group_blocks
+    x_row = (x_block * BQ + tl.arange(0, BQ)).to(tl.int64)
+    y_row = (y_block * BN + tl.arange(0, BN)).to(tl.int64)
+    x_inside, y_inside = x_row < num_x, y_row < num_y
+    x_rows, y_rows = x + x_row * x_stride, y + y_row * y_stride
+    rescale = False
+    p = tl.full((BQ,), 1.0, tl.float32)
+    r = tl.full((BN,), 1.0, tl.float32)
+    if rescaled is not None:
+        rescale = tl.load(rescaled) != 0
+    if rescale:
+        p = tl.load(x_powers + x_row, mask=x_inside, other=1.0)
+        r = tl.load(y_powers + y_row, mask=y_inside, other=1.0)
+        if described_x is not None:
+            scores = described_scores(
+                described_x, described_y, x_block * BQ, y_block * BN, p, r, dim, BQ, BN, BD, True
+            )
+        else:
+            scores = tile_scores(x_rows, x_inside, p, y_rows, y_inside, r, dim, BQ, BN, BD, EVEN, True)
+    else:
+        if described_x is not None:
+            scores = described_scores(
+                described_x, described_y, x_block * BQ, y_block * BN, p, r, dim, BQ, BN, BD, False
+            )
+        else:
+            scores = tile_scores(x_rows, x_inside, p, y_rows, y_inside, r, dim, BQ, BN, BD, EVEN, False)
+    if y_inverse is not None:
+        left = tl.load(x_inverse + x_row, mask=x_inside, other=0.0)
+        scores = cosines(scores, left, tl.load(y_inverse + y_row, mask=y_inside, other=0.0))
+    counted = x_inside[:, None] & y_inside[None, :]
+    if flag is not None:
+        note_nonfinite(flag, scores, counted, x_row * num_y + y_block * BN, tl.arange(0, BN))
+    tl.store(out + x_row[:, None] * out_stride + y_row[None, :], scores, mask=counted)
+
+
+def similarity(
+    x: Any,
+    y: Any,
+    normalize: bool,
+    out: Any,
+    flag: Any,
+    *,
+    device: Any,
+    key_scales: tuple[Any, Any] | None = None,
+) -> None:
+    """Fill `out` (m, n) float32 for x (m, d) and y (n, d); `flag` (1,) int64 or None is lowered to the first
+    row * n + column that is not finite. `key_scales` are the `row_scales` of y, where they are known.
+    """
+    num_x, num_y, dim = int(x.shape[0]), int(y.shape[0]), int(x.shape[1])
+    if num_x == 0 or num_y == 0:
+        return
+    kinds = {launch.kind_of(x), launch.kind_of(y)}
+    kind = kinds.pop() if len(kinds) == 1 else "float32"
+    values: dict[str, Any] = dict.fromkeys(similarity_kernel.arg_names)
+    if normalize:
+        scales = (*row_scales(x, device=device), *(key_scales or row_scales(y, device=device)))
+        values |= dict(zip(("x_powers", "x_inverse", "y_powers", "y_inverse"), scales, strict=True))
+        if kind != "float16":
+            values["rescaled"] = extremes((scales[0], scales[2]), device=device)
+    described = launch.is_describable(x) and launch.is_describable(y) and not kinds
+    config = table.config_of(launch.sm_of(device), "similarity", kind, dim, num_x, described)
+    if config.loads == "descriptor":
+        values["described_x"] = launch.described(x, config.block_queries, config.block_dim)
+        values["described_y"] = launch.described(y, config.block_keys, config.block_dim)
+    values |= {"x": x, "y": y, "out": out, "flag": flag, "num_x": num_x, "num_y": num_y, "dim": dim}
+    values |= {"x_stride": x.stride(0), "y_stride": y.stride(0), "out_stride": out.stride(0)}
+    values |= {"BQ": config.block_queries, "BN": config.block_keys, "BD": config.block_dim}
+    values["EVEN"] = dim % config.block_dim == 0
+    programs = -(-num_x // config.block_queries) * -(-num_y // config.block_keys)
+    with launch.on(device):
+        similarity_kernel[(programs,)](**values, num_warps=config.warps, num_stages=config.stages)

@@ -1,0 +1,112 @@
+"""Tile sizes of every launch, checked in: by compute capability, op, kind of rows, dimensions and queries.
+
+No launch measures anything. PRISMEM_KERNEL_TABLE may name a JSON file with configurations measured on the machine at
+hand, which win over those here: {"configs": [{"sm": 90, "op": "top_k", "dtype": "float16", "dim": 1024, "queries": 64,
+"config": {"block_queries": 64, "block_keys": 128, "block_dim": 64, "warps": 4, "stages": 3, "loads": "pointer"}}]}.
+`dim` and `queries` are the upper ends of their buckets.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from prismem_core.errors import SettingsError
+from prismem_core.kernels.triton import group_table
+from prismem_core.kernels.triton.launch import Config
+
+DIMS = (128, 512, 2048, 1 << 30)
+QUERIES = (1, 16, 64, 1 << 30)
+Key = tuple[int, str, str, int, int]
+
+_HALVES = ("float16", "bfloat16")
+_FLOAT = ("float32",)
+_RULES: tuple[tuple[int, str, tuple[str, ...], tuple[int, ...], tuple[int, ...], Config], ...] = ()
+"""Rows (sm, op, kinds, dimensions, queries, configuration) of `TABLE`; a later one wins."""
+
+INTERPRETED = {
+    "top_k": Config(16, 1024, 128),
+    "top_k long": Config(16, 1024, 128),
+    "top_k sorted": Config(16, 1024, 128),
+    "top_k one": Config(1, 1024, 128),
+    "similarity": Config(128, 1024, 128),
+    **group_table.INTERPRETED,
+}
+"""Few programs with large tiles, by the op: the interpreter's time goes by operations, not by elements."""
+
+
+def bucket(number: int, ends: Iterable[int]) -> int:
+    """The end of the bucket that holds `number`."""
+    return next(end for end in ends if number <= end)
+
+
+def _expanded() -> dict[Key, Config]:
+    return {
+        (sm, op, kind, dim, queries): config
+        for sm, op, kinds, dims, counts, config in (*_RULES, *group_table.RULES)
+        for kind in kinds
+        for dim in dims
+        for queries in counts
+    }
+
+
+TABLE: Mapping[Key, Config] = _expanded()
+
+
+def config_of(sm: int, op: str, kind: str, dim: int, queries: int, described: bool = False) -> Config:
+    """The configuration of a launch; rows that are not `described` cannot be loaded through tensor descriptors.
+
+    Capabilities that are not listed run with the configurations of 80, which use pointers and little shared memory.
+    """
+    if sm == 0:
+        return INTERPRETED[op]
+    key = (op, kind, bucket(dim, DIMS), bucket(queries, QUERIES))
+    path = os.environ.get("PRISMEM_KERNEL_TABLE", "")
+    found = (_measured(path).get((sm, *key)) if path else None) or TABLE.get((sm, *key))
+    if found is None or (found.loads == "descriptor" and not described):
+        return TABLE[(80, *key)]
+    return found
+
+
+@functools.lru_cache(maxsize=8)
+def _measured(path: str) -> dict[Key, Config]:
+    try:
+        return read(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise SettingsError(
+            f"PRISMEM_KERNEL_TABLE: {path} is no table of kernel configurations ({type(error).__name__}: {error}); "
+            "unset it, or write the file again with `prismem kernels tune`"
+        ) from error
+
+
+def read(text: str) -> dict[Key, Config]:
+    """The configurations of a measured table, JSON."""
+    found: dict[Key, Config] = {}
+    for row in json.loads(text)["configs"]:
+        config = Config(**row["config"])
+        _check(row, config)
+        found[(row["sm"], row["op"], row["dtype"], row["dim"], row["queries"])] = config
+    return found
+
+
+def _check(row: dict[str, Any], config: Config) -> None:
+    if row["dim"] not in DIMS or row["queries"] not in QUERIES:
+        raise ValueError(f"dim is one of {DIMS} and queries one of {QUERIES}, got {row['dim']} and {row['queries']}")
+    sizes = (config.block_queries, config.block_keys, config.block_dim, config.warps)
+    if any(size < 1 or size & (size - 1) for size in sizes) or config.stages < 1:
+        raise ValueError(f"sizes of tiles and warps are powers of two, got {config}")
+    if config.loads not in ("pointer", "descriptor"):
+        raise ValueError(f"loads is pointer or descriptor, got {config.loads!r}")
+
+
+def written(configs: Mapping[Key, Config]) -> str:
+    """The JSON that `read` takes."""
+    rows = [
+        {"sm": sm, "op": op, "dtype": kind, "dim": dim, "queries": queries, "config": config.__dict__}
+        for (sm, op, kind, dim, queries), config in configs.items()
+    ]
+    return json.dumps({"configs": rows}, indent=1)
