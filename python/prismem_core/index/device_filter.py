@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from prismem_core.arrays import place_of
+from prismem_core.arrays import place_of, plain
 from prismem_core.errors import ArgumentError
 from prismem_core.index.arguments import checked_filter
 from prismem_core.index.device_memory import DeviceMemory
@@ -83,26 +83,19 @@ def device_filter(filter: Any, memory: DeviceMemory) -> Any:
     """A filter as `select` takes it: None, ids or a mask of numpy, a mask on the device, or a prepared one."""
     if filter is None or isinstance(filter, PreparedDeviceFilter):
         return filter
-    library = type(filter).__module__.split(".")[0]
-    if library not in ("torch", "cupy") or (place := place_of(filter, "filter")).device == "cpu":
+    place = place_of(filter, "filter") if hasattr(filter, "shape") else None
+    if place is None or place.device == "cpu":
         found = checked_filter(filter)
         if found is not None and not isinstance(found, np.ndarray):
             raise ArgumentError("filter: it was prepared by another index; prepare it with the one that is searched")
         return found
-    if place.device != memory.place.device or place.index != memory.place.index:
+    if (place.device, place.index) != (memory.place.device, memory.place.index):
         raise ArgumentError(
             f"filter: expected an array on the CPU or on {memory.device}, got {place}; move it, nothing is moved "
             "for you"
         )
-    tensor = filter if library == "torch" else memory.torch.from_dlpack(filter)
-    if tensor.dtype != memory.torch.bool:
-        raise ArgumentError(
-            f"filter: ids are looked up on the host; pass numpy ids, or a boolean mask on the device, got "
-            f"{tensor.dtype}"
-        )
-    if tensor.ndim not in (1, 2):
-        raise ArgumentError(f"filter: expected a mask of shape (n,) or (m, n), got {tuple(tensor.shape)}")
-    return tensor
+    # Ids are looked up on the host, where they must be.
+    return memory.tensor_of(plain(filter, "filter", ("bool",), (1, 2)))
 
 
 def select(slots: Slots, filter: Any, row_bytes: int, memory: DeviceMemory) -> Selection:

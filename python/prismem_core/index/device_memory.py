@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from prismem_core.arrays.device import TorchDevice
+from prismem_core.arrays.device import CupyDevice, TorchDevice
+from prismem_core.arrays.foreign import own_library
 from prismem_core.arrays.places import Place
 from prismem_core.errors import ArgumentError, NoImplementation
+from prismem_core.ops.on_device import hold_device
 
 DTYPES = ("float32", "float16", "bfloat16")
 _LEAST_RESERVE = 512 << 20
@@ -76,6 +78,11 @@ class DeviceMemory:
         """A copy of a numpy array on the device."""
         return self.torch.from_numpy(np.ascontiguousarray(values)).to(self.device)
 
+    def tensor_of(self, array: Any) -> Any:
+        """An array of torch or cupy on the device as a tensor over the same memory; bits of bfloat16 become that."""
+        tensor = array if hasattr(array, "data_ptr") else self.torch.from_dlpack(array)
+        return tensor.view(self.torch.bfloat16) if tensor.dtype == self.torch.uint16 else tensor
+
     def collect(self) -> None:
         """Give back what is cached but not in use."""
         if self.on_gpu:
@@ -118,10 +125,11 @@ class DeviceMemory:
         if not self.on_gpu:
             yield
             return
+        hold_device()
         stream: Any = nullcontext()
-        if place is not None and place.library == "cupy":
-            handle = importlib.import_module("cupy").cuda.get_current_stream(self.device.index).ptr
-            stream = self.torch.cuda.stream(self.torch.cuda.ExternalStream(int(handle), device=self.device))
+        if place is not None and place.device != "cpu" and own_library(place) == "cupy":
+            stream = self.torch.cuda.ExternalStream(CupyDevice(place).stream, device=self.device)
+            stream = self.torch.cuda.stream(stream)
         with self.torch.cuda.device(self.device), stream:
             yield
 

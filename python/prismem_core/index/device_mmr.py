@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prismem_core.index.device_blocks import Blocks
-from prismem_core.index.device_search import Hits, Launchers, Request
+from prismem_core.index.device_launchers import Launchers
+from prismem_core.index.device_search import Hits, Request
 
 Integers = NDArray[np.int64]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -9,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from prismem_core.arrays import place_of, rows
+from prismem_core.arrays.foreign import returned
 from prismem_core.arrays.places import Place
 from prismem_core.errors import ArgumentError
-from prismem_core.index.device_memory import DTYPES, DeviceMemory
+from prismem_core.index.device_memory import DeviceMemory
 
 _CHUNK_BYTES = 32 << 20
 
@@ -55,47 +57,24 @@ class Vectors:
 
 
 def vectors_of(array: Any, name: str, memory: DeviceMemory, dim: int, *, bits: bool) -> Vectors:
-    """Rows of numpy or torch on the CPU, or of torch or cupy on this device; `bits`: uint16 stands for bfloat16."""
+    """Rows on the CPU (numpy, torch), or of any library on this device; `bits`: uint16 stands for bfloat16."""
     place = place_of(array, name)
-    if place.device == "cpu":
-        held = rows(array, name, dtype="bfloat16" if bits else None)
-        found = Vectors(name, held.data, held.kind, place)
-    else:
-        found = Vectors(name, *_on_device(array, name, place, memory, bits), place)
+    held = rows(array, name, dtype="bfloat16" if bits else None)
+    data = held.data
+    if place.device != "cpu":
+        if (place.device, place.index) != (memory.place.device, memory.place.index):
+            raise ArgumentError(
+                f"{name}: expected arrays on the CPU or on {memory.device}, where the rows of this index are, got "
+                f"{place}; move them, nothing is moved for you"
+            )
+        data = memory.tensor_of(data)
+    found = Vectors(name, data, held.kind, place)
     if found.dim != dim:
         raise ArgumentError(
             f"{name}: expected {dim} dimensions, as the rows of this index have, got {found.dim}; "
             "were they embedded by the same model?"
         )
     return found
-
-
-def _on_device(array: Any, name: str, place: Place, memory: DeviceMemory, bits: bool) -> tuple[Any, str]:
-    torch = memory.torch
-    if place.device != memory.place.device or place.index != memory.place.index:
-        raise ArgumentError(
-            f"{name}: expected arrays on the CPU or on {memory.device}, where the rows of this index are, got {place}; "
-            "move them, nothing is moved for you"
-        )
-    if place.library == "torch" and array.requires_grad:
-        raise ArgumentError(
-            f"{name}: the tensor requires a gradient, which an index does not carry; pass {name}.detach()"
-        )
-    tensor = array if place.library == "torch" else torch.from_dlpack(array)
-    if tensor.ndim != 2:
-        hint = f"; for one row pass {name}[None, :]" if tensor.ndim == 1 else ""
-        raise ArgumentError(f"{name}: expected two axes (rows, dimensions), got shape {tuple(tensor.shape)}{hint}")
-    if bits and tensor.dtype == torch.uint16:
-        tensor = tensor.view(torch.bfloat16)
-    kind = str(tensor.dtype).removeprefix("torch.")
-    if kind not in DTYPES:
-        raise ArgumentError(
-            f"{name}: expected float32, float16 or bfloat16, got {kind}; convert it where you make it, "
-            f"as {name}.to(torch.float32) does"
-        )
-    if tensor.shape[1] > 1 and tensor.stride(1) != 1:
-        tensor = tensor.contiguous()
-    return tensor, kind
 
 
 def first_bad(tensor: Any) -> int:
@@ -127,10 +106,8 @@ def refuse_query(row: int) -> None:
 
 def handed_over(tensor: Any, place: Place) -> Any:
     """A result on the device, or on the CPU where the queries are, in the library of the queries."""
-    if place.library == "numpy":
-        return tensor.cpu().numpy()
+    if place.device == "cpu":
+        return tensor.cpu().numpy() if place.library == "numpy" else tensor.cpu()
     if place.library == "torch":
-        return tensor.cpu() if place.device == "cpu" else tensor
-    import importlib
-
-    return importlib.import_module(place.library).from_dlpack(tensor)
+        return tensor
+    return returned(importlib.import_module("cupy").from_dlpack(tensor) if place.library == "cupy" else tensor, place)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
 import threading
 from collections.abc import Callable, Generator
@@ -13,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from prismem_core.errors import NoImplementation
 from prismem_core.index.device_blocks import Block, Blocks
 from prismem_core.index.device_filter import Selection
+from prismem_core.index.device_launchers import Launchers
 from prismem_core.index.device_stream import Piece, Stream
 
 Integers = NDArray[np.int64]
@@ -24,29 +23,6 @@ _LOGGER = logging.getLogger("prismem_core")
 _NOTHING_BAD = (1 << 63) - 1
 _MERGED_AT = 512  # cells of a query beside its hits before they are merged
 _FEWEST_ROWS = 1 << 14  # a launch over fewer rows at a time saves no memory worth having
-
-
-@dataclass(frozen=True)
-class Launchers:
-    """The kernels that an index runs: launchers of `prismem_core.kernels`, see there for their arguments."""
-
-    top_k: Callable[..., None]
-    mmr_select: Callable[..., None]
-    row_scales: Callable[..., tuple[Any, Any]] | None = None
-
-
-def triton_launchers() -> Launchers:
-    """Those of Triton; NoImplementation where it is missing."""
-    try:
-        modules = [
-            importlib.import_module(f"prismem_core.kernels.triton.{name}")
-            for name in ("top_k", "mmr_select", "row_scales")
-        ]
-    except ImportError as error:
-        raise NoImplementation(
-            f"VectorIndex on a device: its kernels need triton, and they cannot be imported ({error}); install triton"
-        ) from error
-    return Launchers(modules[0].top_k, modules[1].mmr_select, modules[2].row_scales)
 
 
 @dataclass(frozen=True)
@@ -77,14 +53,14 @@ class Hits:
 class DeviceSearch:
     """Searches of one index. Several threads may be in it at a time; no change goes on meanwhile."""
 
-    def __init__(self, blocks: Blocks, stream: Stream, launchers: Launchers) -> None:
+    def __init__(self, blocks: Blocks, stream: Stream, launchers: Callable[[], Launchers]) -> None:
         self._blocks = blocks
         self._memory = blocks.memory
         self._stream = stream
         self._launchers = launchers
-        self._scales: dict[
-            int, tuple[Any, Any, int]
-        ] = {}  # by the start of a block: scales and how many rows have them
+        # By the start of a block: powers, inverse lengths, and of how many of its first rows they are.
+        self._scales: dict[int, tuple[Any, Any, int]] = {}
+        self._scaled_by = ""
         self._scaling = threading.Lock()
         self._noted = False
 
@@ -167,7 +143,7 @@ class DeviceSearch:
         torch, memory = self._memory.torch, self._memory
         queries = request.queries[which]
         count = int(queries.shape[0])
-        merge = _Merge(torch, width)
+        launchers, merge = self._launchers(), _Merge(torch, width)
         flags = [memory.empty((0, 2), torch.int64)]
         listed = None if selection.listed is None else memory.upload(selection.listed)
         if width:
@@ -177,8 +153,10 @@ class DeviceSearch:
             with closing(pieces):
                 for piece in pieces:
                     marks = selection.marks_of(piece.start, piece.start + piece.count, which, memory)
-                    scales = self._scales_of(piece, selection) if request.cosine else None
-                    scores, places, counts, flag = self._launch(queries, piece, marks, scales, request, width)
+                    scales = self._scales_of(piece, launchers) if request.cosine and listed is None else None
+                    scores, places, counts, flag = self._launch(
+                        launchers, queries, piece, marks, scales, request, width
+                    )
                     row, key = torch.div(flag, piece.count, rounding_mode="floor"), flag % piece.count + piece.start
                     if listed is not None:
                         places = torch.where(places >= 0, listed[(places + piece.start).clamp(min=0)], places)
@@ -197,7 +175,14 @@ class DeviceSearch:
             yield Piece(begin, self._blocks.gather(listed[begin : begin + step]))
 
     def _launch(
-        self, queries: Any, piece: Piece, marks: Any, scales: Any, request: Request, width: int
+        self,
+        launchers: Launchers,
+        queries: Any,
+        piece: Piece,
+        marks: Any,
+        scales: Any,
+        request: Request,
+        width: int,
     ) -> tuple[Any, Any, Any, Any]:
         torch, memory = self._memory.torch, self._memory
         count, k = int(queries.shape[0]), min(width, piece.count)
@@ -205,7 +190,7 @@ class DeviceSearch:
         counts = memory.empty((count,), torch.int64)
         flag = torch.full((1,), _NOTHING_BAD, dtype=torch.int64, device=memory.device)
         more = {} if scales is None else {"key_scales": scales}
-        self._launchers.top_k(
+        launchers.top_k(
             queries,
             piece.rows,
             None,
@@ -223,20 +208,20 @@ class DeviceSearch:
         )
         return scores, places, counts, flag
 
-    def _scales_of(self, piece: Piece, selection: Selection) -> tuple[Any, Any] | None:
+    def _scales_of(self, piece: Piece, launchers: Launchers) -> tuple[Any, Any] | None:
         """Scales of the rows of a piece, computed once for rows that stay what they are."""
-        if self._launchers.row_scales is None or selection.listed is not None:
-            return None
         block = next(block for block in self._blocks.blocks if block.start <= piece.start < block.end)
         begin, end = piece.start - block.start, piece.start - block.start + piece.count
         with self._scaling:
+            if self._scaled_by != launchers.backend:
+                self._scales.clear()
+                self._scaled_by = launchers.backend
             powers, inverse, known = self._scales.get(block.start) or self._no_scales(block)
+            if known < begin:  # they are known from the start of a block on
+                return None
             if known < end:
-                fresh = max(known, begin)
-                if fresh > known:  # scales are known from the start of a block on; this piece lies beyond them
-                    return None
-                found = self._launchers.row_scales(piece.rows[fresh - begin :], device=self._memory.launch_device())
-                powers[fresh:end], inverse[fresh:end] = found
+                found = launchers.row_scales(piece.rows[known - begin :], device=self._memory.launch_device())
+                powers[known:end], inverse[known:end] = found
                 self._memory.settle()  # other threads, in streams of their own, may use them from now on
                 self._scales[block.start] = (powers, inverse, end)
         return powers[begin:end], inverse[begin:end]

@@ -18,11 +18,12 @@ from prismem_core.index import device_file, device_rows
 from prismem_core.index.arguments import checked_ids, path_bytes
 from prismem_core.index.device_blocks import Blocks, BlockSizes
 from prismem_core.index.device_filter import PreparedDeviceFilter, Selection, device_filter, select
+from prismem_core.index.device_launchers import Launchers, chosen
 from prismem_core.index.device_lock import SharedLock
 from prismem_core.index.device_memory import DeviceMemory
 from prismem_core.index.device_mmr import diverse
 from prismem_core.index.device_rows import Vectors, vectors_of
-from prismem_core.index.device_search import DeviceSearch, Hits, Launchers, Request, triton_launchers
+from prismem_core.index.device_search import DeviceSearch, Hits, Request
 from prismem_core.index.device_slots import Slots
 from prismem_core.index.device_stream import Stream, Streams
 from prismem_core.index.results import SearchResult
@@ -61,10 +62,13 @@ class DeviceStore:
         self._blocks = Blocks(self._memory, dim, dtype, sizes)
         self._slots = Slots()
         self._stream = Stream(self._blocks, streams)
-        self._launchers = triton_launchers() if launchers is None else launchers
+        self._given_launchers = launchers
         self._search = DeviceSearch(self._blocks, self._stream, self._launchers)
         self._lock = SharedLock()
         self._fixed = False
+
+    def _launchers(self) -> Launchers:
+        return chosen(self._memory.place) if self._given_launchers is None else self._given_launchers
 
     # What it holds.
 
@@ -216,7 +220,7 @@ class DeviceStore:
         with self._lock.reading(), self._memory.working(place_of(queries, "queries")):
             request, place = self._request(queries, max(pool, k), min_relevance)
             hits = self._best(request, filter)
-            picks = diverse(replace(request, k=k), hits, relevance_weight, self._blocks, self._launchers)
+            picks = diverse(replace(request, k=k), hits, relevance_weight, self._blocks, self._launchers())
             return self._named(picks, place)
 
     def _request(self, queries: Any, k: int, min_score: float | None) -> tuple[Request, Place]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from prismem_core.arrays import Rows, handed_back, place_of, rows
+from prismem_core.arrays import handed_back, place_of, rows
 from prismem_core.arrays.places import Place
 from prismem_core.errors import ArgumentError, NoImplementation
 from prismem_core.index.arguments import checked_filter, checked_ids, path_bytes
@@ -66,21 +66,23 @@ class NativeStore:
         return IndexStats(**self._held.stats())
 
     def add(self, vectors: Any, ids: Any) -> Ids:
-        values = self._vectors(vectors)
-        numbers = None if ids is None else checked_ids(ids, values.count, "row of vectors")
-        added: Ids = self._held.add(values.data, numbers, thread_count())
+        values, _ = self._rows(vectors, "vectors")
+        numbers = None if ids is None else checked_ids(ids, values.shape[0], "row of vectors")
+        added: Ids = self._held.add(values, numbers, thread_count())
         return added
 
-    def _vectors(self, vectors: Any) -> Rows:
-        if (place := place_of(vectors, "vectors")).device != "cpu":
+    def _rows(self, array: Any, name: str) -> tuple[NDArray[Any], Place]:
+        place = place_of(array, name)
+        if place.device != "cpu":
             raise ArgumentError(
-                f"vectors: expected arrays on the CPU, got {place}; move them, nothing is moved for you"
+                f"{name}: expected arrays on the CPU, where the rows of this index are, got {place}; move them, or "
+                "make the index with device="
             )
-        return rows(vectors, "vectors", dtype=self._bits)
+        return rows(array, name, dtype=self._bits).data, place
 
     def update(self, ids: Any, vectors: Any) -> None:
-        values = self._vectors(vectors)
-        self._held.update(checked_ids(ids, values.count, "row of vectors"), values.data, thread_count())
+        values, _ = self._rows(vectors, "vectors")
+        self._held.update(checked_ids(ids, values.shape[0], "row of vectors"), values, thread_count())
 
     def remove(self, ids: Any) -> None:
         self._held.remove(checked_ids(ids), thread_count())
@@ -93,9 +95,9 @@ class NativeStore:
         return found
 
     def search(self, queries: Any, k: int, min_score: float | None, filter: Any) -> SearchResult:
-        place = place_of(queries, "queries")
+        values, place = self._rows(queries, "queries")
         found = self._held.search(
-            rows(queries, "queries", dtype=self._bits).data,
+            values,
             k,
             min_score,
             _filter(filter),
@@ -112,9 +114,9 @@ class NativeStore:
         min_relevance: float | None,
         filter: Any,
     ) -> SearchResult:
-        place = place_of(queries, "queries")
+        values, place = self._rows(queries, "queries")
         found = self._held.mmr(
-            rows(queries, "queries", dtype=self._bits).data,
+            values,
             k,
             pool,
             relevance_weight,

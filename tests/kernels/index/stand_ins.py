@@ -8,7 +8,7 @@ import numpy as np
 
 from prismem_core import VectorIndex
 from prismem_core.index.device_blocks import BlockSizes
-from prismem_core.index.device_search import Launchers
+from prismem_core.index.device_launchers import Launchers
 from prismem_core.index.device_store import DeviceStore
 from prismem_core.ops.mmr_select import greedy
 
@@ -68,7 +68,7 @@ def top_k(
 
 
 def row_scales(rows: Any, *, device: Any) -> tuple[Any, Any]:
-    """Not what the kernel computes, but as telling: a number that depends on the whole row, and one on its first cell."""
+    """Not what the kernel computes, but as telling: a number of the whole row, and one of its first cell."""
     return rows.float().sum(1), rows[:, 0].float().clone()
 
 
@@ -111,7 +111,7 @@ def mmr_select(
         scores.numpy()[row, : len(picks)] = values
 
 
-LAUNCHERS = Launchers(top_k, mmr_select, row_scales)
+LAUNCHERS = Launchers(top_k, mmr_select, row_scales, "stand-in")
 
 
 def index_on_device(
