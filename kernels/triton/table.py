@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from prismem_core.errors import SettingsError
+from prismem_core.kernels.triton import group_table
 from prismem_core.kernels.triton.launch import Config
 
 DIMS = (128, 512, 2048, 1 << 30)
@@ -74,6 +75,7 @@ INTERPRETED = {
     "top_k one": Config(1, 1024, 128),
     "similarity": Config(128, 1024, 128),
     "similarity unaligned": Config(128, 1024, 128),
+    **group_table.INTERPRETED,
 }
 """Few programs with large tiles, by the op: the interpreter's time goes by operations, not by elements."""
 
@@ -86,7 +88,7 @@ def bucket(number: int, ends: Iterable[int]) -> int:
 def _expanded() -> dict[Key, Config]:
     return {
         (sm, op, kind, dim, queries): config
-        for sm, op, kinds, dims, counts, config in _RULES
+        for sm, op, kinds, dims, counts, config in (*_RULES, *group_table.RULES)
         for kind in kinds
         for dim in dims
         for queries in counts
