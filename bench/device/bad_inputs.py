@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -73,8 +74,7 @@ def not_finite(stage: Stage) -> str | None:
         for name in ("top_k", "mmr_select", "segment_max_similarity"):
             more: dict[str, Any] = {"k": 2} if name != "segment_max_similarity" else {}
             more |= {"relevance_weight": 0.5} if name == "mmr_select" else {}
-            call = ops.OPS[name].function
-            if wrong := refused(lambda call=call, more=more: call(queries, keys, **more), "117"):  # type: ignore[misc]
+            if wrong := refused(partial(ops.OPS[name].function, queries, keys, **more), "117"):
                 return f"{name}: {wrong}"
         found = ops.top_k(queries, keys, 300, normalize=True, nonfinite="skip")
         if 117 in to_host(found.indices) or to_host(found.counts).tolist() != [299] * 3:
@@ -204,7 +204,7 @@ def out_of_memory(stage: Stage) -> str | None:
     keys, queries = rows(stage, 200_000, 256), rows(stage, 512, 256, 1)
     expected = ops.top_k(queries, keys, 300).indices
     torch.cuda.empty_cache()
-    free, total = torch.cuda.mem_get_info()
+    _, total = torch.cuda.mem_get_info()
     held = torch.cuda.memory_reserved()
     complaint = None
     for spare in (64, 8, 2):

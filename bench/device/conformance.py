@@ -36,9 +36,7 @@ class Case:
 
 
 def cases(stage: Stage) -> list[Case]:
-    """All cases that this machine can run; with torch every example, with other libraries the first of each op and those
-    of the device.
-    """
+    """All cases that this machine can run: with torch every example, with other libraries the first and the large."""
     found = []
     for op in OPS:
         chosen = list(examples(op, stage.dry))

@@ -39,7 +39,9 @@ class Session:
         A mapping that the step returns joins the record; its entry "complaint", if it is not None, makes it a failure.
         """
         if self.left < needed:
-            self.add(part, name, "skipped", reason=f"{max(self.left, 0):.0f} s left of the time, about {needed:.0f} s needed")
+            self.add(
+                part, name, "skipped", reason=f"{max(self.left, 0):.0f} s left of the time, about {needed:.0f} s needed"
+            )
             return False
         start = time.perf_counter()
         try:

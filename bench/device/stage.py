@@ -12,6 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from prismem_core.arrays import Place
+from prismem_core.ops import on_device
+
 from .session import NotHere
 
 
@@ -54,10 +57,14 @@ class Stage:
         """The device as torch names it."""
         return self.torch.device("cpu" if self.dry else "cuda")
 
+    def why_not(self, backend: str) -> str | None:
+        """Why a backend cannot serve arrays of this stage; None where it can."""
+        return on_device.why_not(backend, Place("torch", "cpu" if self.dry else "cuda", 0))
+
     @property
     def backends(self) -> tuple[str, ...]:
-        """Backends that kernels are checked of."""
-        return ("triton", "cuda")
+        """Backends that can be checked here."""
+        return tuple(backend for backend in on_device.BACKENDS if self.why_not(backend) is None)
 
     def sync(self) -> None:
         """Wait for the device."""
@@ -82,7 +89,6 @@ class Stage:
 
         `kind` "bfloat16" says that uint16 values are its bits.
         """
-        torch = self.torch
         if values.ndim == 2 and values.size and _rows_in_place(values):
             count, dim = values.shape
             step = values.strides[0] // values.itemsize
