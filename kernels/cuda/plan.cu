@@ -58,7 +58,7 @@ int chosen_path(const prismem_cuda_search& search, int op, const prismem_cuda_pl
   if (op == PRISMEM_CUDA_SIMILARITY)
     return has_tiles(search) && queries_a_group >= 8 ? PRISMEM_CUDA_PATH_TILES : PRISMEM_CUDA_PATH_ROWS_BATCH;
   if (has_tiles(search) && queries_a_group >= 8) {
-    const bool wide = op == PRISMEM_CUDA_TOP_K && std::min(search.k, plan.longest) > kWidestTiles;
+    const bool wide = op == PRISMEM_CUDA_TOP_K && search.k > kWidestTiles;
     return queries_a_group > 16 && !wide ? PRISMEM_CUDA_PATH_TILES : PRISMEM_CUDA_PATH_TILES_SMALL;
   }
   return queries_a_group >= 2 ? PRISMEM_CUDA_PATH_ROWS_BATCH : PRISMEM_CUDA_PATH_ROWS;
@@ -146,7 +146,7 @@ extern "C" int prismem_cuda_plan_search(const prismem_cuda_search* search, int o
   if (tiles && !has_tiles(*search))
     return failed(PRISMEM_CUDA_ARGUMENT, "path: tensor cores take rows of float16 or of bfloat16, and no mixture");
   plan->block_queries = queries_of_path(plan->path);
-  plan->width = std::min({search->k, plan->longest, kWidestPass});
+  plan->width = std::min(search->k, kWidestPass);
   if (plan->path == PRISMEM_CUDA_PATH_TILES && op == PRISMEM_CUDA_TOP_K && plan->width > kWidestTiles) {
     return failed(PRISMEM_CUDA_ARGUMENT, "path: blocks of 64 queries keep at most 64 hits each");
   }
@@ -163,13 +163,13 @@ extern "C" int prismem_cuda_plan_search(const prismem_cuda_search* search, int o
     return PRISMEM_CUDA_OK;
   }
   if (plan->span <= 0) {
-    // Enough blocks to fill the device a few times, but pieces long enough that their partial results do not matter.
+    // Two blocks of the same size for each multiprocessor, but pieces long enough that their partial results do not matter.
     std::int64_t work = 0;
     for (std::size_t g = 0; g < sizes.size(); ++g) {
       const Range range = range_of(*search, g);
       work += (sizes[g] + plan->block_queries - 1) / plan->block_queries * (range.end - range.begin);
     }
-    const std::int64_t blocks = static_cast<std::int64_t>(processors(search->device)) * (tiles ? 2 : 4);
+    const std::int64_t blocks = static_cast<std::int64_t>(processors(search->device)) * 2;
     plan->span = up(std::max<std::int64_t>(1024, (work + blocks - 1) / blocks), kScanRound);
   }
   plan->items = plan->lists = 0;

@@ -56,11 +56,10 @@ extern "C" int prismem_cuda_top_k(const prismem_cuda_search* search, const prism
   if (on.code() != PRISMEM_CUDA_OK) return on.code();
   PlannedScan call = planned(*search, *plan, PRISMEM_CUDA_TOP_K, table, workspace);
   if (call.code != PRISMEM_CUDA_OK) return call.code;
-  const std::int64_t columns = std::min(search->k, plan->longest);
   auto* partial = plan->splits > 1 ? reinterpret_cast<std::uint64_t*>(call.workspace + call.layout.partial) : nullptr;
   auto* ceilings = search->k > kWidestPass ? reinterpret_cast<std::uint64_t*>(call.workspace + call.layout.ceilings) : nullptr;
-  for (std::int64_t column = 0; column == 0 || column < columns; column += plan->width) {
-    const auto width = static_cast<std::int32_t>(std::min(plan->width, columns - column));
+  for (std::int64_t column = 0; column == 0 || column < search->k; column += plan->width) {
+    const auto width = static_cast<std::int32_t>(std::min(plan->width, search->k - column));
     const BestOutput hits{indices, scores, counts, ceilings, search->k, column, width};
     int code = launch_scan(plan->path, call.scan, plan->items, hits, partial, search->stream);
     if (code == PRISMEM_CUDA_OK && partial != nullptr) {

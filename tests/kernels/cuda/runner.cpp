@@ -158,7 +158,7 @@ void searches(int query_kind, int key_kind, int path) {
   const std::int64_t k = call.search.k;
   std::vector<float> scores(static_cast<std::size_t>(m * k));
   std::vector<std::int64_t> indices(static_cast<std::size_t>(m * k)), counts(static_cast<std::size_t>(m));
-  if (call.plan.longest > 0 && k <= call.plan.longest) {
+  {
     require(prismem_cuda_top_k(&call.search, &call.plan, call.table_or_null(), call.workspace_or_null(), scores.data(), indices.data(),
                                counts.data()) == 0,
             "top_k");

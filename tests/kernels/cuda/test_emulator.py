@@ -25,7 +25,7 @@ EXPECTED = {
     "crooked_copy": "other than sixteen aligned bytes",
     "no_barrier_after_the_wait": "",
 }
-"""What is said of each kernel of faults.cpp; where the order of threads decides which fault is met first, that one is."""
+"""What is said of each kernel of faults.cpp, as far as it does not depend on the order of threads."""
 
 
 @pytest.fixture(scope="module")
