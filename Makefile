@@ -11,7 +11,7 @@ demo: $(VENV)/.offline
 	$(BIN)/prismem evolve --data sample --run $(RUN)
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --ignore=tests/kernels
 
 # The long versions of tests: thousands of random program edits and the like, an hour and more.
 soak: $(VENV)/.dev
@@ -82,10 +82,16 @@ check-guards write-guards: $(VENV)/.native
 KERNELS_VENV ?= .venv-kernels
 KERNELS_PYTHON := $(KERNELS_VENV)/bin/python
 KERNELS_PYTEST := $(KERNELS_PYTHON) tests/kernels/with_compiler.py -m pytest -n 2 --dist worksteal --durations 10
+TRITON_TESTS := tests/kernels/triton tests/kernels/aot tests/kernels/index tests/kernels/test_four_implementations.py
 
+check-kernels: export TRITON_CACHE_DIR ?= $(abspath build)/triton
 check-kernels: $(KERNELS_VENV)/.current $(KERNELS_VENV)/.oldest
 	$(KERNELS_PYTEST) tests/kernels tests/cli/test_kernels.py
-	PYTHONPATH=$(abspath $(KERNELS_VENV))/oldest $(KERNELS_PYTEST) tests/kernels/triton tests/kernels/aot
+	PYTHONPATH=$(abspath $(KERNELS_VENV))/oldest $(KERNELS_PYTEST) $(wildcard $(TRITON_TESTS))
+
+# The part that needs neither torch nor triton: the CUDA kernels in the emulator, and through nvcc where there is one.
+check-kernels-quick: $(VENV)/.dev
+	$(BIN)/python -m pytest tests/kernels
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; name one with: make PYTHON=python3.12 ...")'

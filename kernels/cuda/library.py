@@ -94,8 +94,8 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "top_k_merge": (*(_POINTER,) * 2, *(_INT64,) * 4, *(_POINTER,) * 3, _INT, _POINTER),
     "segment_max_similarity": (_SEARCH, _PLAN, _POINTER, _POINTER, _POINTER, _POINTER),
     "similarity": (_SEARCH, _PLAN, _POINTER, _POINTER, _POINTER),
-    #"mmr_select": (_SEARCH, _PLAN, ctypes.c_double, *(_POINTER,) * 5),
-    #"segment_mean": (_POINTER, _INT, _POINTER, _INT64, _POINTER, _INT, _POINTER),
+    "mmr_select": (_SEARCH, _PLAN, ctypes.c_double, *(_POINTER,) * 5),
+    "segment_mean": (_POINTER, _INT, _POINTER, _INT64, _POINTER, _INT, _POINTER),
 }
 """Arguments of each function of the C interface, by its name without the prefix."""
 

@@ -91,12 +91,12 @@ struct Filter {
   PRISMEM_DEVICE bool passes(std::int64_t query, std::int64_t key) const {
     return mask == nullptr || load(mask + query * mask_query_stride + key * mask_key_stride) != 0;
   }
-  // Whether the pair is a candidate; the row and the key are those of the whole matrices.
-  PRISMEM_DEVICE bool admits(std::int64_t query, std::int64_t key, float score) const {
-    if (!passes(query, key)) return false;
+  // Whether a pair that passes is a candidate; the query and the key are rows of the whole matrices.
+  PRISMEM_DEVICE bool keeps(std::int64_t query, std::int64_t key, float score) const {
     if (flag != nullptr && !is_finite(score)) atomic_min(flag, query * key_count + key);
     return is_number(score) && !(has_least != 0 && score < least);
   }
+  PRISMEM_DEVICE bool admits(std::int64_t query, std::int64_t key, float score) const { return passes(query, key) && keeps(query, key, score); }
 };
 
 }  // namespace prismem::cuda

@@ -43,9 +43,11 @@ struct Scan {
   }
   PRISMEM_DEVICE std::int64_t query(std::int64_t position) const { return order == nullptr ? position : load(order + position); }
   PRISMEM_DEVICE float power(const RowsView& rows, std::int64_t row) const { return rows.powers == nullptr ? 1.0f : load(rows.powers + row); }
-  PRISMEM_DEVICE float score(float product, float inverse_query, std::int64_t query, std::int64_t key) const {
-    if (normalize != 0) return cosine(product, inverse_query, load(keys.inverses + key));
-    return is_finite(product) ? product : wide_product(queries, query, keys, key, dim);
+  PRISMEM_DEVICE float inverse(const RowsView& rows, std::int64_t row) const { return normalize != 0 ? load(rows.inverses + row) : 0.0f; }
+  // The score of a row of `left` with a key, from the product of the rows times their powers of two.
+  PRISMEM_DEVICE float score(float product, const RowsView& left, float inverse_left, std::int64_t row, std::int64_t key) const {
+    if (normalize != 0) return cosine(product, inverse_left, load(keys.inverses + key));
+    return is_finite(product) ? product : wide_product(left, row, keys, key, dim);
   }
 };
 
@@ -63,20 +65,23 @@ PRISMEM_DEVICE int staged_at(int e, int staged) {
   return within < 4 ? quad * 4 + within : staged / 2 + quad * 4 + within - 4;
 }
 
-// Queries of the item, times their powers of two, as float32.
+// Elements from `from` on of a row, times its power of two, as float32; zeros behind its end.
+template <class T>
+PRISMEM_DEVICE void stage_row(const Scan& scan, const RowsView& rows, std::int64_t row, bool real, Shared<float> to, std::int64_t from) {
+  const int staged = static_cast<int>(scan.staged);
+  const float power = real ? scan.power(rows, row) : 0.0f;
+  for (int e = thread_index(); e < staged; e += kScanThreads) {
+    const std::int64_t position = from + e;
+    to.set(staged_at<T>(e, staged), real && position < scan.dim ? element(rows, row, position) * power : 0.0f);
+  }
+}
+
 template <class T, int kQueries>
 PRISMEM_DEVICE void stage_queries(const Scan& scan, const Item& item, Shared<float> to, std::int64_t from) {
-  const int staged = static_cast<int>(scan.staged);
 #pragma unroll 1
   for (int q = 0; q < kQueries; ++q) {
     const bool real = q < item.queries;
-    const std::int64_t query = real ? scan.query(item.first + q) : 0;
-    const float power = real ? scan.power(scan.queries, query) : 0.0f;
-    for (int e = thread_index(); e < staged; e += kScanThreads) {
-      const std::int64_t position = from + e;
-      const float value = real && position < scan.dim ? element(scan.queries, query, position) * power : 0.0f;
-      to.set(q * staged + staged_at<T>(e, staged), value);
-    }
+    stage_row<T>(scan, scan.queries, real ? scan.query(item.first + q) : 0, real, to + q * static_cast<int>(scan.staged), from);
   }
 }
 
@@ -129,32 +134,34 @@ PRISMEM_DEVICE void add_products(float (&sums)[kRowsAWarp * kQueries], const T* 
   }
 }
 
-// The inner products of up to kRowsAWarp rows of the warp (from `first` on, `step` apart, below `end`) with the staged queries: lane
-// l gets that of row l / kQueries % kRowsAWarp and query l % kQueries. `restage(from)` brings other elements of the queries where
-// they do not fit at once; the whole block calls this together.
-template <class T, int kQueries, class Restage>
-PRISMEM_DEVICE float warp_products(const RowsView& keys, std::int64_t first, std::int64_t step, std::int64_t end, Shared<float> staged_queries,
-                                   int staged, std::int64_t dim, Restage restage) {
-  const int lane = thread_index() % kWarp;
+// The inner products of up to kRowsAWarp keys of the warp (`first` and those `step` apart that are `wanted`) with the staged rows:
+// lane l gets that of key l / kQueries % kRowsAWarp and row l % kQueries. `restage(from)` brings other elements of the rows where they
+// do not fit at once; the whole block calls this together.
+template <class T, int kQueries, class Wanted, class Restage>
+PRISMEM_DEVICE float warp_products(const Scan& scan, std::int64_t first, std::int64_t step, Wanted wanted, Shared<float> staged_rows, Restage restage) {
+  const int lane = thread_index() % kWarp, staged = static_cast<int>(scan.staged);
+  const bool aligned = scan.keys.aligned != 0;
   const T* rows[kRowsAWarp];
   bool real[kRowsAWarp];
   float powers[kRowsAWarp];
   float sums[kRowsAWarp * kQueries];
+  bool any = false;
 #pragma unroll
   for (int r = 0; r < kRowsAWarp; ++r) {
-    real[r] = first + r * step < end;
-    rows[r] = row_of<T>(keys, real[r] ? first + r * step : 0);
-    powers[r] = real[r] && keys.powers != nullptr ? load(keys.powers + first + r * step) : 1.0f;
+    real[r] = wanted(first + r * step);
+    any = any || real[r];
+    rows[r] = row_of<T>(scan.keys, real[r] ? first + r * step : 0);
+    powers[r] = real[r] ? scan.power(scan.keys, first + r * step) : 1.0f;
   }
 #pragma unroll
   for (int i = 0; i < kRowsAWarp * kQueries; ++i) sums[i] = 0.0f;
-  if (dim <= staged) {
-    if (real[0]) add_products<T, kQueries>(sums, rows, real, powers, staged_queries, staged, dim, keys.aligned != 0, lane);
+  if (scan.dim <= staged) {
+    if (any) add_products<T, kQueries>(sums, rows, real, powers, staged_rows, staged, scan.dim, aligned, lane);
   } else {
 #pragma unroll 1
-    for (std::int64_t from = 0; from < dim; from += staged) {
+    for (std::int64_t from = 0; from < scan.dim; from += staged) {
       restage(from);
-      if (real[0]) add_products<T, kQueries>(sums, rows, real, powers, staged_queries, staged, dim - from, keys.aligned != 0, lane);
+      if (any) add_products<T, kQueries>(sums, rows, real, powers, staged_rows, staged, scan.dim - from, aligned, lane);
 #pragma unroll
       for (int r = 0; r < kRowsAWarp; ++r) rows[r] += staged;
     }
@@ -170,7 +177,7 @@ PRISMEM_KERNEL(kScanThreads, 2) scan_rows(const Scan scan, const typename Select
   const int q = lane % kQueries, row = lane / kQueries;
   const bool mine = lane < kRowsAWarp * kQueries && q < item.queries;
   const std::int64_t query = mine ? scan.query(item.first + q) : 0;
-  const float inverse = mine && scan.normalize != 0 ? load(scan.queries.inverses + query) : 0.0f;
+  const float inverse = mine ? scan.inverse(scan.queries, query) : 0.0f;
   Selection selection(out, kQueries * staged * 4);
   selection.clear();
   if (scan.dim <= staged) stage_queries<T, kQueries>(scan, item, staged_queries, 0);
@@ -178,13 +185,14 @@ PRISMEM_KERNEL(kScanThreads, 2) scan_rows(const Scan scan, const typename Select
   sync_block<5>();
   for (std::int64_t round = item.begin; round < item.end; round += kScanRound) {
     for (std::int64_t group = round; group < round + kScanRound && group < item.end; group += kRowsAWarp * kScanWarps) {
-      const float product = warp_products<T, kQueries>(scan.keys, group + warp, kScanWarps, item.end, staged_queries, staged, scan.dim, [&](std::int64_t from) {
+      const auto wanted = [&](std::int64_t key) { return key < item.end; };
+      const float product = warp_products<T, kQueries>(scan, group + warp, kScanWarps, wanted, staged_queries, [&](std::int64_t from) {
         sync_block<6>();
         stage_queries<T, kQueries>(scan, item, staged_queries, from);
         sync_block<7>();
       });
       const std::int64_t key = group + warp + row * kScanWarps;
-      if (mine && key < item.end) selection.offer(scan, q, 0, query, key, item.base, scan.score(product, inverse, query, key), ceiling);
+      if (mine && key < item.end) selection.offer(scan, q, 0, query, key, item.base, scan.score(product, scan.queries, inverse, query, key), ceiling);
     }
     selection.end_round(item);
   }

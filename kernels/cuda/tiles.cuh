@@ -23,16 +23,34 @@ struct Tiles {
   static constexpr int kColumns = kWarpKeys / 8;                // fragments beside each other
 };
 
-// Brings elements from `from` on of a row to shared memory, `quad` saying which eight of them; zeros where there are none.
+// Brings sixteen bytes of a row, from element `from` on, to shared memory; zeros where the row has no more.
 template <class T>
 PRISMEM_DEVICE void bring(const RowsView& rows, bool real, std::int64_t row, std::int64_t from, std::int64_t dim, Shared<T> to) {
-  const std::int64_t left = real && dim > from ? (dim - from < 8 ? dim - from : 8) : 0;
+  constexpr int kElements = kQuadElements<T>;
+  const std::int64_t left = real && dim > from ? (dim - from < kElements ? dim - from : kElements) : 0;
   if (rows.aligned != 0) {
-    copy_async(to, left > 0 ? static_cast<const void*>(row_of<T>(rows, row) + from) : rows.data, static_cast<int>(left) * 2);
+    const void* at = left > 0 ? static_cast<const void*>(row_of<T>(rows, row) + from) : rows.data;
+    copy_async(to, at, static_cast<int>(left) * static_cast<int>(sizeof(T)));
   } else {
     to.set_quad(0, load_elements(row_of<T>(rows, real ? row : 0) + (left > 0 ? from : 0), left));
   }
 }
+
+// Sixteen bytes in shared memory that the thread has brought itself, times a power of two.
+PRISMEM_DEVICE void scale_quad(Shared<BFloat16> at, float power) {
+  const std::uint32_t twice = (bits_of_float(power) >> 16) * 0x10001u;
+  Quad quad = at.get_quad(0);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) quad.words[i] = scale_pair(quad.words[i], twice);
+  at.set_quad(0, quad);
+}
+PRISMEM_DEVICE void scale_quad(Shared<float> at, float power) {
+  Quad quad = at.get_quad(0);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) quad.words[i] = bits_of_float(float_of_bits(quad.words[i]) * power);
+  at.set_quad(0, quad);
+}
+PRISMEM_DEVICE void scale_quad(Shared<Half>, float) {}  // squares of halves are in range as they are
 
 template <class T, int kQueries, class Selection>
 PRISMEM_KERNEL(kTileThreads, 1) scan_tiles(const Scan scan, const typename Selection::Output out) {
@@ -42,22 +60,19 @@ PRISMEM_KERNEL(kTileThreads, 1) scan_tiles(const Scan scan, const typename Selec
   const int warp_row = warp % Shape::kWarpRows * 16, warp_key = warp / Shape::kWarpRows * Shape::kWarpKeys;
   Selection selection(out, Shape::kBytes);
   selection.clear();
-  sync_block<9>();
 
   // The two queries whose scores this thread gets.
   int rows[2];
   std::int64_t queries[2];
   float inverses[2];
   std::uint64_t ceilings[2];
-  std::uint32_t query_powers[2];
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     rows[i] = warp_row + lane / 4 + 8 * i;
     const bool real = rows[i] < item.queries;
     queries[i] = real ? scan.query(item.first + rows[i]) : 0;
-    inverses[i] = real && scan.normalize != 0 ? load(scan.queries.inverses + queries[i]) : 0.0f;
+    inverses[i] = real ? scan.inverse(scan.queries, queries[i]) : 0.0f;
     ceilings[i] = real ? selection.ceiling(queries[i]) : 0;
-    query_powers[i] = (bits_of_float(real ? scan.power(scan.queries, queries[i]) : 1.0f) >> 16) * 0x10001u;
   }
   const bool scaled = !kHalf<T> && scan.keys.powers != nullptr;
 
@@ -92,21 +107,28 @@ PRISMEM_KERNEL(kTileThreads, 1) scan_tiles(const Scan scan, const typename Selec
     copy_commit();
   };
 
+  if (tiles == 0) sync_block<9>();  // else one of the barriers below comes before the selection is used
   for (int i = 0; i < kTileStages - 1; ++i) issue();
   int stage = 0;
   for (std::int64_t tile = 0; tile < tiles; ++tile) {
     const std::int64_t tile_key = item.begin + tile * Shape::kKeys + warp_key;
     float sums[Shape::kColumns][4];
-    std::uint32_t key_powers[Shape::kColumns];
 #pragma unroll
     for (int j = 0; j < Shape::kColumns; ++j) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) sums[j][i] = 0.0f;
-      const std::int64_t key = tile_key + j * 8 + lane / 4;
-      key_powers[j] = scaled && key < item.end ? (bits_of_float(load(scan.keys.powers + key)) >> 16) * 0x10001u : 0;
     }
     for (int chunk = 0; chunk < chunks; ++chunk) {
       copy_wait<10, kTileStages - 2>();
+      if (scaled) {
+        for (int row = thread_index() / 8; row < Shape::kRows; row += kTileThreads / 8) {
+          const std::int64_t key = item.begin + tile * Shape::kKeys + row - kQueries;
+          const bool real = row < kQueries ? row < item.queries : key < item.end;
+          if (!real) continue;
+          const float power = row < kQueries ? scan.power(scan.queries, scan.query(item.first + row)) : scan.power(scan.keys, key);
+          scale_quad(stage_at(stage) + (row * kTilePitch + thread_index() % 8 * 8), power);
+        }
+      }
       sync_block<11>();
       issue();
       // Lane l gives the address of one of the rows of the four 8x8 matrices of a fragment.
@@ -116,18 +138,10 @@ PRISMEM_KERNEL(kTileThreads, 1) scan_tiles(const Scan scan, const typename Selec
       for (int k = 0; k < kTileDim; k += 16) {
         std::uint32_t a[4];
         load_matrices(a, left + k);
-        if (scaled) {
-#pragma unroll
-          for (int i = 0; i < 4; ++i) a[i] = scale_pair(a[i], query_powers[i % 2]);
-        }
 #pragma unroll
         for (int j = 0; j < Shape::kColumns; j += 2) {
           std::uint32_t b[4];
           load_matrices(b, right + (j * 8 * kTilePitch + k));
-          if (scaled) {
-#pragma unroll
-            for (int i = 0; i < 4; ++i) b[i] = scale_pair(b[i], key_powers[j + i / 2]);
-          }
           multiply_tiles(sums[j], a, b[0], b[1], T{});
           multiply_tiles(sums[j + 1], a, b[2], b[3], T{});
         }
@@ -143,7 +157,7 @@ PRISMEM_KERNEL(kTileThreads, 1) scan_tiles(const Scan scan, const typename Selec
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
           if (rows[i] >= item.queries) continue;
-          const float score = scan.score(sums[j][2 * i + column], inverses[i], queries[i], key);
+          const float score = scan.score(sums[j][2 * i + column], scan.queries, inverses[i], queries[i], key);
           selection.offer(scan, rows[i], i, queries[i], key, item.base, score, ceilings[i]);
         }
       }

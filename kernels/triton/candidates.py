@@ -40,13 +40,13 @@ def merge(
         if chunks > 1:
             arguments["result"] = device.empty((num_rows, chunks, k), "int64")
         with launch.on(device):
-            launch.start(merge_candidates, (num_rows, chunks), arguments, _MERGING)
+            launch.start(merge_candidates, (num_rows, chunks), arguments, _MERGING[arguments["CHUNK"] > 512])
         if chunks == 1:
             return
         lists, first_list, most_lists = arguments["result"].view(-1, k), None, chunks
 
 
-_MERGING = Config(1, 1, 1, warps=4, stages=1)
+_MERGING = Config(1, 1, 1, warps=4, stages=1), Config(1, 1, 1, warps=8, stages=1)
 
 
 def _merging(lists: Any, first_list: Any, most_lists: int, k: int) -> tuple[int, dict[str, Any]]:
@@ -63,7 +63,7 @@ def _merging(lists: Any, first_list: Any, most_lists: int, k: int) -> tuple[int,
         "chunks": chunks,
         "k": k,
         "CHUNK": chunk,
-        "STEP": chunk if launch.INTERPRETED else min(chunk, 32),
+        "STEP": chunk if launch.INTERPRETED else min(chunk, 8),
         "LAST": chunks == 1,
     }
     return chunks, arguments
@@ -110,8 +110,9 @@ def variants(sm: int) -> list[Variant]:
         _, arguments = _merging(result, None, lists, k)
         hits = torch.empty(1, k, device="meta")
         arguments |= {"result": result, "scores": hits, "indices": result, "counts": result[:, 0]}
-        notes = {"loads": "candidates are read once, next to the scores"}
+        notes = {"loads": "few candidates, beside the keys that they come from"}
+        config = _MERGING[arguments["CHUNK"] > 512]
         found.append(
-            launch.variant(f"merge {name} sm_{sm}", "top_k", merge_candidates, arguments, _MERGING, notes=notes)
+            launch.variant(f"merge {name} sm_{sm}", "top_k", merge_candidates, arguments, config, notes=notes)
         )
     return found

@@ -90,6 +90,11 @@ def kind_of(tensor: Any) -> str:
     return str(tensor.dtype).removeprefix("torch.")
 
 
+def is_aligned(rows: Any) -> bool:
+    """Whether rows (n, d) start at multiples of 16 elements, so that they are loaded 16 bytes at a time."""
+    return bool(rows.data_ptr() % 16 == 0 and rows.stride(0) % 16 == 0 and rows.shape[1] % 16 == 0)
+
+
 def is_describable(rows: Any) -> bool:
     """Whether a tensor descriptor can hold rows (n, d): aligned to 16 bytes, not overlapping, fewer than 2**31."""
     size = rows.element_size()

@@ -114,7 +114,8 @@ def note_nonfinite(flag, scores, counted, first_pairs, places):
 
     `scores` (Q, N), `counted` (Q, N) or (1, N) bool, `first_pairs` (Q,) int64, `places` (N,) int32 from 0.
     """
-    wrong = counted & ((tl.abs(scores) < float("inf")) == 0)
-    first = tl.min(tl.where(wrong, places[None, :], GREATEST), 1)
-    if tl.min(first, 0) < GREATEST:
+    trace = tl.sum(tl.sum(scores * 0.0, 1), 0)  # NaN if a score, counted or not, is NaN or infinite
+    if trace != trace:
+        wrong = counted & ((tl.abs(scores) < float("inf")) == 0)
+        first = tl.min(tl.where(wrong, places[None, :], GREATEST), 1)
         tl.atomic_min(flag, tl.min(tl.where(first < GREATEST, first_pairs + first, FULL), 0))

@@ -51,22 +51,18 @@ def insert(best, bound, scores, eligible, indices):
     within the tile and from tile to tile, so a score equal to the worst of a full list never enters it. NaN never
     enters. A tile costs one maximum a row unless something enters; then at most K rounds.
     """
-    counted = eligible & (scores == scores)
-    highest = tl.max(tl.where(counted, scores, -float("inf")), 1)
-    enters = highest >= unordered(tl.maximum(bound, ORDERED_MINUS_INFINITY))
-    if tl.max(enters.to(tl.int32), 0) > 0:
-        codes = tl.where(counted, ordered(scores), LEAST)
-        top = tl.max(codes, 1)
-        takes = top >= bound
-        while tl.max(takes.to(tl.int32), 0) > 0:
-            index = tl.min(tl.where(codes == top[:, None], indices[None, :], GREATEST), 1)
-            worst = tl.min(best, 1)
-            candidate = (top.to(tl.int64) << 32) | (0xFFFFFFFF - index.to(tl.int64))
-            best = tl.where((best == worst[:, None]) & takes[:, None], candidate[:, None], best)
-            codes = tl.where(indices[None, :] == index[:, None], LEAST, codes)
-            bound = tl.maximum(bound, ((tl.min(best, 1) >> 32) + 1).to(tl.int32))
-            top = tl.max(codes, 1)
-            takes = top >= bound
+    shown = tl.where(eligible, scores, float("nan"))
+    top = tl.max(shown, 1)  # leaves NaN out unless there is nothing else
+    takes = (top == top) & (ordered(top) >= bound)
+    while tl.max(takes.to(tl.int32), 0) > 0:
+        index = tl.min(tl.where(shown == top[:, None], indices[None, :], GREATEST), 1)
+        worst = tl.min(best, 1)
+        candidate = packed(ordered(top), index)
+        best = tl.where((best == worst[:, None]) & takes[:, None], candidate[:, None], best)
+        bound = tl.maximum(bound, ((tl.min(best, 1) >> 32) + 1).to(tl.int32))
+        shown = tl.where(indices[None, :] == index[:, None], float("nan"), shown)
+        top = tl.max(shown, 1)
+        takes = (top == top) & (ordered(top) >= bound)
     return best, bound
 
 
@@ -98,7 +94,7 @@ def merge_candidates(
         others = chunk * CHUNK + step + tl.arange(0, STEP)
         other = tl.load(candidates + others, mask=others < total, other=EMPTY)
         other = tl.where(other <= NOTHING, EMPTY + others.to(tl.int64), other)
-        rank += tl.sum((other[None, :] > own[:, None]).to(tl.int32), 1)
+        rank += tl.sum((other[:, None] > own[None, :]).to(tl.int32), 0)  # within threads in this order
     if LAST:
         found = own > NOTHING
         score = unordered((own >> 32).to(tl.int32))

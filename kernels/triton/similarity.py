@@ -9,7 +9,7 @@ import triton.language as tl
 
 from prismem_core.kernels.triton import launch, table
 from prismem_core.kernels.triton.row_scales import extremes, row_scales
-from prismem_core.kernels.triton.scoring import cosines, described_scores, note_nonfinite, tile_scores
+from prismem_core.kernels.triton.scoring import note_nonfinite, scores_of_rows
 
 GROUP: tl.constexpr = tl.constexpr(8)
 """Blocks of x that run beside each other, so that the blocks of y which they share stay in the cache."""
@@ -35,31 +35,10 @@ def similarity_kernel(
     x_row = (x_block * BQ + tl.arange(0, BQ)).to(tl.int64)
     y_row = (y_block * BN + tl.arange(0, BN)).to(tl.int64)
     x_inside, y_inside = x_row < num_x, y_row < num_y
-    x_rows, y_rows = x + x_row * x_stride, y + y_row * y_stride
-    rescale = False
-    p = tl.full((BQ,), 1.0, tl.float32)
-    r = tl.full((BN,), 1.0, tl.float32)
-    if rescaled is not None:
-        rescale = tl.load(rescaled) != 0
-    if rescale:
-        p = tl.load(x_powers + x_row, mask=x_inside, other=1.0)
-        r = tl.load(y_powers + y_row, mask=y_inside, other=1.0)
-        if described_x is not None:
-            scores = described_scores(
-                described_x, described_y, x_block * BQ, y_block * BN, p, r, dim, BQ, BN, BD, True
-            )
-        else:
-            scores = tile_scores(x_rows, x_inside, p, y_rows, y_inside, r, dim, BQ, BN, BD, EVEN, True)
-    else:
-        if described_x is not None:
-            scores = described_scores(
-                described_x, described_y, x_block * BQ, y_block * BN, p, r, dim, BQ, BN, BD, False
-            )
-        else:
-            scores = tile_scores(x_rows, x_inside, p, y_rows, y_inside, r, dim, BQ, BN, BD, EVEN, False)
-    if y_inverse is not None:
-        left = tl.load(x_inverse + x_row, mask=x_inside, other=0.0)
-        scores = cosines(scores, left, tl.load(y_inverse + y_row, mask=y_inside, other=0.0))
+    scores = scores_of_rows(
+        x, y, described_x, described_y, x_row, y_row, x_inside, y_inside, x_block * BQ, y_block * BN,
+        x_powers, y_powers, x_inverse, y_inverse, rescaled, dim, x_stride, y_stride, BQ, BN, BD, EVEN,
+    )  # fmt: skip
     counted = x_inside[:, None] & y_inside[None, :]
     if flag is not None:
         note_nonfinite(flag, scores, counted, x_row * num_y + y_block * BN, tl.arange(0, BN))

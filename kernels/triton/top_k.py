@@ -65,7 +65,8 @@ def top_k(
     rescaled = None
     if scales is not None and {launch.kind_of(queries), launch.kind_of(keys)} != {"float16"}:
         rescaled = extremes((scales[0], scales[2]), device=device)
-    search = Search(queries, keys, scales, rescaled, ranges, groups, mask, min_score, flag, device)
+    sm = launch.sm_of(device)
+    search = Search(queries, keys, scales, rescaled, ranges, groups, mask, min_score, flag, device, sm)
     if k <= LARGEST_LIST:
         _in_pieces(search, longest, LARGEST_PIECE, k, scores, indices, counts)
         return
@@ -91,6 +92,7 @@ class Search:
     min_score: float | None
     flag: Any
     device: Any
+    sm: int
     first_query: int = 0
 
     @property
@@ -219,9 +221,13 @@ def _items(
 
 def _configs(search: Search, k: int) -> tuple[Config, Config]:
     """Configurations for blocks of queries and for single ones."""
-    sm, dim = launch.sm_of(search.device), int(search.queries.shape[1])
-    op = "top_k" if k <= 32 else "top_k long" if k <= LARGEST_LIST else "top_k sorted"
-    described = search.ranges is None and launch.is_describable(search.queries) and launch.is_describable(search.keys)
+    sm, dim = search.sm, int(search.queries.shape[1])
+    private = search.mask is not None and search.mask.dim() == 2
+    small = private or not all(map(launch.is_aligned, (search.queries, search.keys)))
+    short = "top_k masked" if small else "top_k"
+    op = short if k <= 32 else "top_k long" if k <= LARGEST_LIST else "top_k sorted"
+    one_kind = launch.kind_of(search.queries) == launch.kind_of(search.keys)
+    described = one_kind and search.ranges is None and all(map(launch.is_describable, (search.queries, search.keys)))
     batch = table.config_of(sm, op, search.kind, dim, max(search.count, 2), described)
     return batch, table.config_of(sm, "top_k one", search.kind, dim, 1)
 
@@ -262,3 +268,69 @@ def _arguments(
         values["described_queries"] = launch.described(queries, config.block_queries, config.block_dim)
         values["described_keys"] = launch.described(keys, config.block_keys, config.block_dim)
     return values
+
+
+_CASES = (
+    ("few", "float16", 16, 10, {}),
+    ("more", "float16", 64, 10, {}),
+    ("many", "float16", 1024, 10, {}),
+    ("many cosines k=32", "bfloat16", 1024, 32, {"normalize": True, "mask": 1}),
+    ("more", "float32", 64, 10, {}),
+    ("many cosines", "float32", 1024, 32, {"normalize": True, "mask": 1, "min_score": 0.5}),
+    ("groups", "float16", 64, 10, {"grouped": True, "normalize": True}),
+    ("groups masked", "float16", 64, 32, {"grouped": True, "normalize": True, "mask": 2, "min_score": 0.5}),
+    ("groups masked", "float32", 64, 32, {"grouped": True, "normalize": True, "mask": 2, "min_score": 0.5}),
+    ("long lists masked", "float16", 64, LARGEST_LIST, {"normalize": True, "mask": 2, "min_score": 0.5}),
+    ("long lists masked", "float32", 64, LARGEST_LIST, {"normalize": True, "mask": 2, "min_score": 0.5}),
+    ("sorted masked", "float16", 64, 1000, {"normalize": True, "mask": 2, "min_score": 0.5}),
+    ("many uneven cosines", "bfloat16", 1024, 10, {"dim": 1040, "normalize": True}),
+    ("unaligned", "bfloat16", 1024, 10, {"dim": 1001, "normalize": True}),
+    ("unaligned", "float32", 1024, 10, {"dim": 1001, "normalize": True}),
+    ("unlike kinds", "float32", 64, 10, {"key_kind": "float16"}),
+    ("one", "float16", 1, 10, {}),
+    ("one cosine", "float32", 1, LARGEST_LIST, {"normalize": True, "mask": 1, "min_score": 0.5}),
+)
+"""Launches that cover the configurations of the table: name, kind, queries, k and what else is special."""
+
+
+def variants(sm: int) -> list[Variant]:
+    """What the launchers compile for a compute capability, in the cases with the most registers among others."""
+    cases = [_variant(sm, *case) for case in _CASES]
+    return [*cases, *candidates.variants(sm)]
+
+
+def _variant(sm: int, name: str, kind: str, count: int, k: int, special: Mapping[str, Any]) -> Variant:
+    def tensor(*shape: int, kind: str = "float32") -> Any:
+        return torch.empty(*shape, dtype=getattr(torch, kind), device="meta")
+
+    dim, num_keys, normalize = special.get("dim", 1024), 10**6, special.get("normalize", False)
+    masks = {None: None, 1: tensor(num_keys, kind="bool"), 2: tensor(count, num_keys, kind="bool")}
+    search = Search(
+        tensor(count, dim, kind=kind),
+        tensor(num_keys, dim, kind=special.get("key_kind", kind)),
+        (tensor(count), tensor(count), tensor(num_keys), tensor(num_keys)) if normalize else None,
+        tensor(1, kind="int32") if normalize and kind != "float16" else None,
+        () if special.get("grouped") else None,
+        None,
+        masks[special.get("mask")],
+        special.get("min_score"),
+        tensor(1, kind="int64"),
+        None,
+        sm,
+    )
+    batch, one = _configs(search, k)
+    config = one if count == 1 else batch
+    thresholds = None if k > LARGEST_LIST else tensor(count, kind="int32")
+    grouped = (tensor(9, 6, kind="int64"), tensor(9, kind="int64")) if special.get("grouped") else None
+    first_list = None if grouped is None else tensor(9, kind="int64")
+    dense = (0, num_keys, 12800, 79, 16) if grouped is None else None
+    lists = tensor(9, k if thresholds is not None else num_keys, kind="int64")
+    arguments = _arguments(search, config, grouped, first_list, thresholds, lists, dense, k)
+    notes = {}
+    if sm >= 90 and config.block_queries < 64:
+        notes["mma"] = "fewer than 64 queries do not fill the tile of a warp group"
+    if dim % 16:
+        notes["loads"] = "rows are not aligned"
+    kernel = best_of_one if count == 1 else best_of_batch
+    title = f"top_k {kind} {name} sm_{sm}"
+    return launch.variant(title, "top_k", kernel, arguments, config, batched=count > 1, notes=notes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from prismem_core.kernels.triton.scoring import cosines, described_scores, note_nonfinite, tile_scores
+from prismem_core.kernels.triton.scoring import cosines, note_nonfinite, scores_of_rows
 from prismem_core.kernels.triton.selection import EMPTY, FULL, GREATEST, LEAST, insert, ordered, packed
 
 UNSPECIALISED = (
@@ -39,6 +39,7 @@ def best_of_batch(
     lists[query * width + index].
     """
     lane = tl.arange(0, BQ)
+    first_row = 0
     if items is not None:
         item = items + tl.program_id(0) * ITEM
         inside = lane < tl.load(item + 1)
@@ -50,23 +51,14 @@ def best_of_batch(
         if thresholds is not None:
             own_list = tl.load(first_list + query, mask=inside, other=0) + tl.load(item + 5)
     else:
-        block = tl.program_id(0) % query_blocks
+        first_row = tl.program_id(0) % query_blocks * BQ
         split = tl.program_id(0) // query_blocks
-        query = (block * BQ + lane).to(tl.int64)
+        query = (first_row + lane).to(tl.int64)
         inside = query < num_queries
         begin = key_begin + split.to(tl.int64) * split_length
         length = tl.minimum(key_end - begin, split_length).to(tl.int32)
         base = split * split_length
         own_list = query * splits + split
-    q_rows = queries + query * query_stride
-    q_inverse = tl.full((BQ,), 1.0, tl.float32)
-    if key_inverse is not None:
-        q_inverse = tl.load(query_inverse + query, mask=inside, other=0.0)
-    q_powers = tl.full((BQ,), 1.0, tl.float32)
-    rescale = False
-    if extremes is not None:
-        q_powers = tl.load(query_powers + query, mask=inside, other=1.0)
-        rescale = tl.load(extremes) != 0
     column = tl.arange(0, K)
     best = tl.zeros((BQ, K), tl.int64) + tl.where(column < k, EMPTY + column.to(tl.int64), FULL)[None, :]
     bound = tl.where(inside, LEAST + 1, GREATEST)
@@ -77,28 +69,11 @@ def best_of_batch(
         shared = bound
         if thresholds is not None:
             shared = tl.load(thresholds + query, mask=inside, other=GREATEST)
-        x_inverse = tl.full((BN,), 1.0, tl.float32)
-        if key_inverse is not None:
-            x_inverse = tl.load(key_inverse + key, mask=within, other=0.0)
-        x_rows = keys + key * key_stride
-        first_key = (begin + start).to(tl.int32)
-        if rescale:
-            x_powers = tl.load(key_powers + key, mask=within, other=1.0)
-            if described_keys is not None:
-                scores = described_scores(
-                    described_queries, described_keys, block * BQ, first_key, q_powers, x_powers, dim, BQ, BN, BD, True
-                )
-            else:
-                scores = tile_scores(q_rows, inside, q_powers, x_rows, within, x_powers, dim, BQ, BN, BD, EVEN, True)
-        else:
-            if described_keys is not None:
-                scores = described_scores(
-                    described_queries, described_keys, block * BQ, first_key, q_powers, x_inverse, dim, BQ, BN, BD, False
-                )
-            else:
-                scores = tile_scores(q_rows, inside, q_powers, x_rows, within, x_inverse, dim, BQ, BN, BD, EVEN, False)
-        if key_inverse is not None:
-            scores = cosines(scores, q_inverse, x_inverse)
+        scores = scores_of_rows(
+            queries, keys, described_queries, described_keys, query, key, inside, within, first_row,
+            (begin + start).to(tl.int32), query_powers, key_powers, query_inverse, key_inverse, extremes,
+            dim, query_stride, key_stride, BQ, BN, BD, EVEN,
+        )  # fmt: skip
         eligible = within[None, :]
         if mask is not None:
             if PRIVATE_MASK:

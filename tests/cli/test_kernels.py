@@ -52,3 +52,7 @@ def test_the_report_lists_the_variants_of_an_op() -> None:
     table = prismem("kernels", "report", "row_scales", "--sm", "80").stdout
     assert all(row["name"] in table for row in rows)
     assert f"{len(rows)} kernels from triton" in table
+
+
+def test_tune_says_what_is_missing() -> None:
+    refused(prismem("kernels", "tune", "table.json", before=WITHOUT), "not installed", "prismem-core[gpu]")

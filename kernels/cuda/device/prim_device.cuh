@@ -19,6 +19,7 @@ PRISMEM_DEVICE std::uint32_t bits_of_float(float value) { return __float_as_uint
 PRISMEM_DEVICE float multiply_add(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 // Without these a compiler may fuse what the definition rounds twice.
 PRISMEM_DEVICE double multiply(double a, double b) { return __dmul_rn(a, b); }
+PRISMEM_DEVICE double add_rounded(double a, double b) { return __dadd_rn(a, b); }
 PRISMEM_DEVICE double subtract(double a, double b) { return __dsub_rn(a, b); }
 
 PRISMEM_DEVICE float to_float(Half value) {
@@ -44,6 +45,8 @@ PRISMEM_DEVICE T shuffle(T value, int lane) {
   return __shfl_sync(0xffffffffu, value, lane);
 }
 PRISMEM_DEVICE std::uint32_t ballot(bool predicate) { return __ballot_sync(0xffffffffu, predicate); }
+
+PRISMEM_DEVICE int count_bits(std::uint32_t bits) { return __popc(bits); }
 
 // Global memory.
 template <class T>

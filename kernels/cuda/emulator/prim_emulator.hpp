@@ -28,6 +28,7 @@ inline std::uint32_t bits_of_float(float value) {
 }
 inline float multiply_add(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 inline double multiply(double a, double b) { return a * b; }
+inline double add_rounded(double a, double b) { return a + b; }
 inline double subtract(double a, double b) { return a - b; }
 inline double inverse_root(float value) { return 1.0 / __builtin_sqrt(static_cast<double>(value)); }
 
@@ -85,6 +86,8 @@ inline std::uint32_t ballot(bool predicate) {
       &exchange);
   return exchange.theirs;
 }
+
+inline int count_bits(std::uint32_t bits) { return __builtin_popcount(bits); }
 
 // Rows may lie at any address that their type allows; memcpy keeps the compiler from assuming more.
 template <class T>

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from dataclasses import asdict
 from pathlib import Path
@@ -41,6 +42,38 @@ def report_command(
         _show(rows)
     if any(row.verdict != "ok" for row in rows):
         raise typer.Exit(1)
+
+
+@app.command("tune")
+def tune_command(
+    output: Annotated[Path, typer.Argument(help="File to write; an existing one is added to.", show_default=False)],
+    ops: Annotated[
+        list[str] | None, typer.Option("--op", help="A row of the table, such as top_k; may be repeated.")
+    ] = None,
+    kinds: Annotated[
+        list[str] | None, typer.Option("--dtype", help="float32, float16 or bfloat16; may be repeated.")
+    ] = None,
+    seconds: Annotated[float, typer.Option("--seconds", help="Stop after this time.", min=1)] = 900.0,
+) -> None:
+    """Measure configurations of the Triton kernels on this machine's GPU and write those that are faster than the
+    checked-in ones; PRISMEM_KERNEL_TABLE=FILE uses them.
+    """
+    from prismem_core.errors import NoImplementation
+
+    for needed in ("torch", "triton"):
+        if importlib.util.find_spec(needed) is None:
+            raise NoImplementation(
+                f"kernels tune: {needed} is not installed; pip install 'prismem-core[gpu]' brings it"
+            )
+    from prismem_core.bench.device import tuning
+
+    def tell(found: tuning.Tuned) -> None:
+        sm, op, kind, dim, queries = found.key
+        gain = found.seconds_before / found.seconds
+        print(f"{op} {kind} d<={dim} queries<={queries} sm_{sm}: {gain:.2f}x after {found.tried} tries")
+
+    count = tuning.run(output, ops or [], kinds or [], seconds, tell)
+    print(f"{count} rows in {output}" if count else "nothing is faster than what is checked in; no file was written")
 
 
 def _show(rows: list[KernelRow]) -> None:

@@ -119,7 +119,12 @@ def calls(device: NoMemory) -> Iterator[tuple[str, str, Any, tuple[Any, ...]]]:
         for normalize in (False, True):
             x, y = device.empty((1024, 1024), kind), device.empty((100_000, 1024), kind)
             out = device.empty((1024, 100_000), "float32")
-            yield "similarity", f"{kind}{' cosine' if normalize else ''}", similarity, (x, y, normalize, out, flag(True))
+            yield (
+                "similarity",
+                f"{kind}{' cosine' if normalize else ''}",
+                similarity,
+                (x, y, normalize, out, flag(True)),
+            )
         for share in (1, 16, 100):
             groups = np.repeat(np.arange(3000 // share), share).astype(np.int64)
             ends = np.cumsum(np.random.default_rng(0).integers(5, 200, len(groups) // share))

@@ -27,7 +27,8 @@ def on_record() -> dict[str, dict[str, int]]:
 
 def key(result: Any) -> str:
     """The name of a compiled variant in the table, which begins with its op."""
-    return f"{result.op}: {result.name.removeprefix(result.op).lstrip(' /')} sm_{result.sm} {result.warps}w{result.stages}s"
+    name = result.name.removeprefix(result.op).lstrip(" /")
+    return f"{result.op}: {name} sm_{result.sm} {result.warps}w{result.stages}s"
 
 
 def amounts(result: Any) -> dict[str, int]:

@@ -32,7 +32,9 @@ def compiler() -> str | None:
     return os.environ.get("CXX") or shutil.which("g++")
 
 
-def build(*flags: str, link: tuple[str, ...] = ("-shared",), extra: tuple[Path, ...] = (), name: str = "library") -> Path:
+def build(
+    *flags: str, link: tuple[str, ...] = ("-shared",), extra: tuple[Path, ...] = (), name: str = "library"
+) -> Path:
     """The kernels and `extra` files for the emulator, with more flags; built once for each state of the sources."""
     files = [*sorted(SOURCES.glob("*.cu")), SOURCES / "emulator" / "machine.cpp", *extra]
     headers = [path for path in sorted(SOURCES.rglob("*")) if path.suffix in (".cuh", ".hpp", ".h")]
@@ -90,9 +92,7 @@ def machine(seed: int = 1, removed: int = -1, watched: np.ndarray[Any, Any] | No
     finally:
         loaded.prismem_emulator_counters(numbers)
         counted.append(Counted(*numbers))
-        loaded.prismem_emulator_configure(
-            ctypes.c_uint64(1), ctypes.c_int(-1), ctypes.c_void_p(0), ctypes.c_uint64(0)
-        )
+        loaded.prismem_emulator_configure(ctypes.c_uint64(1), ctypes.c_int(-1), ctypes.c_void_p(0), ctypes.c_uint64(0))
 
 
 def sync_counts() -> list[int]:

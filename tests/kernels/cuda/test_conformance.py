@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from prismem_core.errors import ArgumentError
+from prismem_core.ops.mmr_select import MMR_SELECT
 from prismem_core.ops.registry import Op
 from prismem_core.ops.segment_max_similarity import SEGMENT_MAX_SIMILARITY
+from prismem_core.ops.segment_mean import SEGMENT_MEAN
 from prismem_core.ops.similarity import SIMILARITY
 from prismem_core.ops.top_k import TOP_K
 from tests.kernels.cuda import emulated
@@ -25,6 +27,9 @@ WAYS: list[tuple[Op[Any, Any], dict[str, Any]]] = [
     (SEGMENT_MAX_SIMILARITY, {"path": "rows_batch"}),
     (SIMILARITY, {}),
     (SIMILARITY, {"span": 50}),
+    (MMR_SELECT, {}),
+    (MMR_SELECT, {"path": "steps"}),
+    (SEGMENT_MEAN, {}),
 ]
 
 

@@ -118,6 +118,15 @@ PRISMEM_CUDA_API int prismem_cuda_top_k_merge(const uint64_t* keys, const int64_
 PRISMEM_CUDA_API int prismem_cuda_segment_max_similarity(const prismem_cuda_search* search, const prismem_cuda_plan* plan, const int64_t* table,
                                                          void* workspace, float* values, int64_t* indices);
 
+/* The picks of each query in the order of selection, indices, scores (queries, k) and counts (queries); `least` is the least relevance. */
+PRISMEM_CUDA_API int prismem_cuda_mmr_select(const prismem_cuda_search* search, const prismem_cuda_plan* plan, double relevance_weight,
+                                             const int64_t* table, void* workspace, int64_t* indices, float* scores, int64_t* counts);
+
+/* means (pieces) of values[offsets[g]] to values[offsets[g + 1] - 1], float64 where `wide`, else float32; offsets on the device. Sums
+ * are compensated; a piece of no values has the mean NaN. */
+PRISMEM_CUDA_API int prismem_cuda_segment_mean(const void* values, int wide, const int64_t* offsets, int64_t pieces, double* means, int device,
+                                               void* stream);
+
 /* scores (queries, keys). */
 PRISMEM_CUDA_API int prismem_cuda_similarity(const prismem_cuda_search* search, const prismem_cuda_plan* plan, const int64_t* table, void* workspace,
                                              float* scores);
