@@ -27,6 +27,8 @@ FEWEST_BYTES = 256 << 20
 """Automatic codes are for rows that take longer to read than the launches that codes add."""
 SEARCHES_THAT_PAY = 8
 """Queries after which automatic codes are made: making them reads all rows and writes half as much or more."""
+WORTHWHILE = 0.75
+"""Automatic codes take at most this share of the bytes of the rows, or reading them would gain little."""
 MOST_QUERIES = 128
 """Searches for more queries at a time are bound by products, of which codes need as many."""
 
@@ -73,7 +75,12 @@ class DeviceCodes:
     def make_automatic(self, slots: int) -> None:
         """Make them where there is room for all of them, else give them up; no search runs meanwhile."""
         self._automatic = False
-        if self._needed(slots) <= self._blocks.memory.room():
+        codes = self._kernels()
+        if codes is None or not codes.supports(self._blocks.dim):
+            return
+        row_bytes = int(codes.row_bytes(self._blocks.dim, self._bits))
+        rows = sum(block.capacity for block, _ in self._resident(slots))
+        if row_bytes <= WORTHWHILE * self._blocks.row_bytes and rows * row_bytes <= self._blocks.memory.room():
             self._wanted = True
             self._keep_room()
             self.follow(slots)
@@ -84,14 +91,6 @@ class DeviceCodes:
             return self._launchers().codes
         except NoImplementation:
             return None
-
-    def _needed(self, slots: int) -> int:
-        codes = self._kernels()
-        if codes is None or not codes.supports(self._blocks.dim):
-            return 1 << 62
-        return sum(block.capacity for block, _ in self._resident(slots)) * int(
-            codes.row_bytes(self._blocks.dim, self._bits)
-        )
 
     def build(self, slots: int) -> None:
         """Make them anew, now; NoImplementation, ArgumentError and MemoryError say why that cannot be."""

@@ -106,6 +106,7 @@ def test_codes_never_come_unasked_but_come_when_asked() -> None:
 
 def test_automatic_codes_come_when_they_have_paid(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_codes, "FEWEST_BYTES", 5000)
+    monkeypatch.setattr(device_codes, "WORTHWHILE", 2.0)
     index, codes = made("auto")
     index.add(ROWS[:200])
     for _ in range(20):
@@ -124,9 +125,19 @@ def test_automatic_codes_come_when_they_have_paid(monkeypatch: pytest.MonkeyPatc
 
 def test_automatic_codes_need_room_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_codes, "FEWEST_BYTES", 0)
+    monkeypatch.setattr(device_codes, "WORTHWHILE", 2.0)
     index, codes = made("auto", memory_bytes=12_000, sizes=BlockSizes(1000, 10_000, 1000))
     index.add(ROWS)
     assert index.stats().streamed_bytes == 0
+    for _ in range(20):
+        index.search(QUERIES, 3)
+    assert (index.stats().coded, codes.encoded) == (False, 0)
+
+
+def test_automatic_codes_are_not_made_where_they_are_hardly_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_codes, "FEWEST_BYTES", 0)
+    index, codes = made("auto")
+    index.add(ROWS)
     for _ in range(20):
         index.search(QUERIES, 3)
     assert (index.stats().coded, codes.encoded) == (False, 0)
