@@ -72,9 +72,9 @@ def similarity(m: int, n: int, d: int, kind: str = "float16") -> Work:
 
 
 def top_k_codes(n: int, d: int, k: int, bits: int) -> Work:
-    """One query among n coded keys: codes, a scale and an error bound a row, then max(4 k, 64) float16 rows in full."""
+    """One query among n coded keys: codes, scale, error and length of each, then max(4 k, 64) float16 rows in full."""
     survivors = max(4 * k, 64)
-    return Work(n * (bits / 8 * d + 8.0) + 2.0 * d * survivors + 12.0 * k, 2.0 * n * d, "int8")
+    return Work(n * (bits / 8 * d + 12.0) + 2.0 * d * survivors + 12.0 * k, 2.0 * n * d, "int8")
 
 
 def mmr_select(m: int, pool: int, d: int, k: int, kind: str = "float16") -> Work:
@@ -102,8 +102,8 @@ TABLE: dict[str, Work] = {
     "top_k, 1 query, d=4096": top_k(1, 10**6, 4096, 100),
     "top_k, 64 queries, d=4096": top_k(64, 10**6, 4096, 100),
     "top_k, 1024 queries, d=4096": top_k(1024, 10**6, 4096, 100),
-    "top_k of int8 codes, 1 query, d=1024": top_k_codes(10**6, 1024, 100, 8),
-    "top_k of int4 codes, 1 query, d=1024": top_k_codes(10**6, 1024, 100, 4),
+    "top_k of int8 codes, 1 query, d=1024, k=10": top_k_codes(10**6, 1024, 10, 8),
+    "top_k of int4 codes, 1 query, d=1024, k=10": top_k_codes(10**6, 1024, 10, 4),
     "similarity, 1024 x 100,000, d=1024": similarity(1024, 10**5, 1024),
     "mmr_select, 256 x 200 to 25, d=1024": mmr_select(256, 200, 1024, 25),
     "mmr_select, 256 x 200 to 25, d=4096": mmr_select(256, 200, 4096, 25),

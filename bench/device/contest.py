@@ -12,7 +12,7 @@ from .cases import Contest, Goal, Timed
 from .stage import Stage
 from .timing import Times, captured, measured
 
-OURS = ("triton", "cuda")
+OURS = ("triton", "cuda", "int8 codes", "int4 codes")
 
 
 def compile_only(stage: Stage, case: Timed) -> None:
@@ -83,8 +83,9 @@ def judged(
     ours = times[name]
     if goal.against == "bandwidth":
         value = work.bytes / reached["bandwidth"] / ours.median
-    elif goal.against == "memory":
-        value = ours.extra_bytes / contest.matrix_bytes
+    elif goal.against in ("memory", "rows"):
+        rows = contest.row_bytes / reached["bandwidth"]
+        value = ours.extra_bytes / contest.matrix_bytes if goal.against == "memory" else ours.median / rows
         return {**found, "ours": name, "measured": value, "reached": value <= goal.ratio}
     elif goal.against in times:
         value = times[goal.against].median / ours.median

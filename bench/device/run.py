@@ -19,7 +19,7 @@ from typing import Any
 from prismem_core.ops import on_device
 
 from .. import machine
-from . import bad_inputs, conformance, contest, precision
+from . import bad_inputs, codes, conformance, contest, precision
 from .cases import all_cases
 from .session import NotHere, Session
 from .stage import Stage, stage
@@ -57,6 +57,11 @@ def main(words: argparse.Namespace, script: Path) -> int:
             session.step("conformance", case.name, 1.0, partial(conformance.check, here, case))
     for helper in helpers:
         helper.collect(session)
+    if "conformance" in parts:
+        for bits in (8, 4):
+            for data in ("mixture", "all directions", "near copies"):
+                name = f"codes of {bits} bits, triton, torch: {data}"
+                session.step("conformance", name, 3.0, partial(codes.check, here, bits, data))
     if "bad inputs" in parts:
         check_bad_inputs(session, here)
     if "precision" in parts:

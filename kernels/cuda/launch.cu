@@ -12,6 +12,10 @@ namespace {
 
 thread_local std::string message;
 
+#ifdef __CUDACC__
+__global__ void any_kernel() {}
+#endif
+
 }  // namespace
 
 int failed(int code, const std::string& what) {
@@ -89,16 +93,6 @@ int prismem_cuda_device_count(void) {
   int count = 0;
   return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
 }
-
-}  // extern "C"
-
-namespace {
-
-__global__ void any_kernel() {}
-
-}  // namespace
-
-extern "C" {
 
 int prismem_cuda_available(int device) {
   int count = 0;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import importlib.util
 import os
 from pathlib import Path
 from typing import Any
@@ -103,7 +104,11 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
 def path() -> Path:
     """Where the library is looked for."""
     named = os.environ.get(ENVIRONMENT)
-    return Path(named) if named else Path(__file__).parent / FILE_NAME
+    if named:
+        return Path(named)
+    # The importer knows where an editable installation keeps what was built; the file is found, not imported.
+    found = importlib.util.find_spec(f"{__package__}.{FILE_NAME.removesuffix('.so')}")
+    return Path(found.origin) if found is not None and found.origin else Path(__file__).parent / FILE_NAME
 
 
 def library() -> ctypes.CDLL:

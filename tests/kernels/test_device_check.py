@@ -35,7 +35,15 @@ def test_a_dry_run_does_every_step(tmp_path: Path) -> None:
     parts = Counter((record["part"], record["status"]) for record in records)
     assert not [record for record in records if record["status"] in ("failed", "skipped")]
     checked = {record["name"].split(",")[0] for record in records if record["part"] == "conformance"}
-    assert checked == {"similarity", "top_k", "segment_max_similarity", "segment_mean", "mmr_select"}
+    assert checked == {
+        "similarity",
+        "top_k",
+        "segment_max_similarity",
+        "segment_mean",
+        "mmr_select",
+        "codes of 8 bits",
+        "codes of 4 bits",
+    }
     assert parts["bad inputs", "ok"] >= 7
     assert parts["bad inputs", "missing"] == 9
     assert parts["precision", "ok"] == 2
@@ -49,7 +57,7 @@ def test_timed_cases_hold_times_floors_and_who_is_absent(tmp_path: Path) -> None
     assert len(cases) >= 9
     for name, record in cases.items():
         assert "triton" in record["times"], name
-        assert any("torch" in rival for rival in record["times"]), name
+        assert any("torch" in rival or "codes" in rival for rival in record["times"]), name
         assert all(times["median"] > 0 for times in record["times"].values())
         assert record["reached_floor"] > 0
         assert record["work"]["bytes"] > 0

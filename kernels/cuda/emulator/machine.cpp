@@ -186,7 +186,7 @@ std::string launch(std::int64_t blocks, int threads, std::size_t shared_bytes, c
   Machine& m = machine;
   m.fault.clear();
   if (threads <= 0 || threads > 1024 || threads % 32 != 0) return "a block needs a multiple of 32 threads, at most 1024";
-  if (shared_bytes > 227 * 1024) return "a block asks for more shared memory than there is";
+  if (shared_bytes > 163 * 1024) return "a block asks for more shared memory than sm_80 has";
   m.kernel = &kernel;
   m.threads = threads;
   if (m.fibers.size() < static_cast<std::size_t>(threads)) m.fibers.resize(static_cast<std::size_t>(threads));

@@ -91,7 +91,7 @@ typedef struct {
 } prismem_cuda_plan;
 
 PRISMEM_CUDA_API const char* prismem_cuda_message(void);
-/* Such as "80-real;90a-real;90-virtual", or "emulator". */
+/* Such as "80-real 90a-real 90-virtual", or "emulator". */
 PRISMEM_CUDA_API const char* prismem_cuda_architectures(void);
 PRISMEM_CUDA_API int prismem_cuda_is_emulator(void);
 /* PRISMEM_CUDA_OK where `device` can run the kernels. */
