@@ -22,17 +22,16 @@ class Launchers:
     mmr_select: Callable[..., None]
     row_scales: Callable[..., tuple[Any, Any]]
     backend: str
+    codes: Any = None  # what `prismem_core.kernels.triton.codes` defines
 
 
 def chosen(place: Place) -> Launchers:
     """Those of now, as `ops.use` and PRISMEM_BACKEND ask; NoImplementation where the device has none."""
     search, picks = choose("top_k", place), choose("mmr_select", place)
-    return Launchers(
-        _function(search),
-        _function(picks),
-        _triton_scales if search.backend == "triton" else _cuda_scales,
-        search.backend,
-    )
+    if search.backend == "triton":
+        codes = importlib.import_module("prismem_core.kernels.triton.codes")
+        return Launchers(_function(search), _function(picks), _triton_scales, search.backend, codes)
+    return Launchers(_function(search), _function(picks), _cuda_scales, search.backend)
 
 
 def _function(choice: Choice) -> Callable[..., None]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import dataclass
@@ -12,7 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from prismem_core.index.device_blocks import Block, Blocks
+from prismem_core.index.device_blocks import Blocks
+from prismem_core.index.device_codes import DeviceCodes
+from prismem_core.index.device_derived import Scales
 from prismem_core.index.device_filter import Selection
 from prismem_core.index.device_launchers import Launchers
 from prismem_core.index.device_stream import Piece, Stream
@@ -53,32 +54,16 @@ class Hits:
 class DeviceSearch:
     """Searches of one index. Several threads may be in it at a time; no change goes on meanwhile."""
 
-    def __init__(self, blocks: Blocks, stream: Stream, launchers: Callable[[], Launchers]) -> None:
+    def __init__(
+        self, blocks: Blocks, stream: Stream, scales: Scales, codes: DeviceCodes, launchers: Callable[[], Launchers]
+    ) -> None:
         self._blocks = blocks
         self._memory = blocks.memory
         self._stream = stream
         self._launchers = launchers
-        # By the start of a block: powers, inverse lengths, and of how many of its first rows they are.
-        self._scales: dict[int, tuple[Any, Any, int]] = {}
-        self._scaled_by = ""
-        self._scaling = threading.Lock()
+        self._scales = scales
+        self._codes = codes
         self._noted = False
-
-    def forget_from(self, slot: int) -> None:
-        """The rows from a slot on have changed, and blocks behind it may be gone."""
-        ends = {block.start: block.end for block in self._blocks.blocks}
-        for start, (powers, inverse, count) in list(self._scales.items()):
-            if start not in ends:
-                del self._scales[start]
-            else:
-                self._scales[start] = (powers, inverse, min(count, max(0, slot - start)))
-
-    def forget_rows(self, slots: Integers) -> None:
-        """The rows of some ascending slots have changed."""
-        for block, first, _ in self._blocks.split(slots):
-            if block.start in self._scales:
-                powers, inverse, count = self._scales[block.start]
-                self._scales[block.start] = (powers, inverse, min(count, int(slots[first]) - block.start))
 
     def best(self, request: Request, selection: Selection, slots: int) -> Hits:
         """The k best of the selected slots among the first `slots`."""
@@ -90,7 +75,8 @@ class DeviceSearch:
             except Exception as error:
                 if not self._memory.is_shortage(error):
                     raise
-                shortage = error
+                shortage = error.with_traceback(None)  # whose frames hold what has to be given back
+                shortage.__context__ = None
             self._memory.settle()
             self._memory.collect()
             if step > 1:
@@ -153,9 +139,8 @@ class DeviceSearch:
             with closing(pieces):
                 for piece in pieces:
                     marks = selection.marks_of(piece.start, piece.start + piece.count, which, memory)
-                    scales = self._scales_of(piece, launchers) if request.cosine and listed is None else None
                     scores, places, counts, flag = self._launch(
-                        launchers, queries, piece, marks, scales, request, width
+                        launchers, queries, piece, marks, listed is None, request, width
                     )
                     row, key = torch.div(flag, piece.count, rounding_mode="floor"), flag % piece.count + piece.start
                     if listed is not None:
@@ -180,7 +165,7 @@ class DeviceSearch:
         queries: Any,
         piece: Piece,
         marks: Any,
-        scales: Any,
+        whole: bool,
         request: Request,
         width: int,
     ) -> tuple[Any, Any, Any, Any]:
@@ -189,46 +174,16 @@ class DeviceSearch:
         scores, places = memory.empty((count, k), torch.float32), memory.empty((count, k), torch.int64)
         counts = memory.empty((count,), torch.int64)
         flag = torch.full((1,), _NOTHING_BAD, dtype=torch.int64, device=memory.device)
-        more = {} if scales is None else {"key_scales": scales}
-        launchers.top_k(
-            queries,
-            piece.rows,
-            None,
-            None,
-            marks,
-            k,
-            request.cosine,
-            request.min_score,
-            scores,
-            places,
-            counts,
-            flag,
-            device=memory.launch_device(),
-            **more,
-        )
-        return scores, places, counts, flag
-
-    def _scales_of(self, piece: Piece, launchers: Launchers) -> tuple[Any, Any] | None:
-        """Scales of the rows of a piece, computed once for rows that stay what they are."""
-        block = next(block for block in self._blocks.blocks if block.start <= piece.start < block.end)
-        begin, end = piece.start - block.start, piece.start - block.start + piece.count
-        with self._scaling:
-            if self._scaled_by != launchers.backend:
-                self._scales.clear()
-                self._scaled_by = launchers.backend
-            powers, inverse, known = self._scales.get(block.start) or self._no_scales(block)
-            if known < begin:  # they are known from the start of a block on
-                return None
-            if known < end:
-                found = launchers.row_scales(piece.rows[known - begin :], device=self._memory.launch_device())
-                powers[known:end], inverse[known:end] = found
-                self._memory.settle()  # other threads, in streams of their own, may use them from now on
-                self._scales[block.start] = (powers, inverse, end)
-        return powers[begin:end], inverse[begin:end]
-
-    def _no_scales(self, block: Block) -> tuple[Any, Any, int]:
-        torch, shape = self._memory.torch, (block.capacity,)
-        return self._memory.empty(shape, torch.float32), self._memory.empty(shape, torch.float32), 0
+        scales = self._scales.of(piece, launchers) if whole and request.cosine else None
+        more = {"device": memory.launch_device(), **({} if scales is None else {"key_scales": scales})}
+        hits = (scores, places, counts, flag)
+        codes = self._codes.of(piece, count) if whole and launchers.codes is not None else None
+        if codes is not None:
+            launchers.codes.search(queries, piece.rows, codes, marks, k, request.min_score, *hits, **more)
+        else:
+            limits = (k, request.cosine, request.min_score)
+            launchers.top_k(queries, piece.rows, None, None, marks, *limits, *hits, **more)
+        return hits
 
 
 class _Merge:
