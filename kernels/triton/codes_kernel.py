@@ -198,17 +198,17 @@ def bounds_of_tile(
         second = tl.load(low + own[:, None] + columns[None, :], mask=inside[:, None], other=0)
         if PACKED:
             nibbles = tl.trans((x & 15).to(tl.int8))
-            upper = tl.dot(first, nibbles, upper)
-            lower = tl.dot(second, nibbles, lower)
+            upper = tl.dot(first, nibbles, upper, out_dtype=tl.int32)
+            lower = tl.dot(second, nibbles, lower, out_dtype=tl.int32)
             nibbles = tl.trans((x >> 4).to(tl.int8))
             first = tl.load(high + own[:, None] + width + columns[None, :], mask=inside[:, None], other=0)
             second = tl.load(low + own[:, None] + width + columns[None, :], mask=inside[:, None], other=0)
-            upper = tl.dot(first, nibbles, upper)
-            lower = tl.dot(second, nibbles, lower)
+            upper = tl.dot(first, nibbles, upper, out_dtype=tl.int32)
+            lower = tl.dot(second, nibbles, lower, out_dtype=tl.int32)
         else:
             codes = tl.trans(x)
-            upper = tl.dot(first, codes, upper)
-            lower = tl.dot(second, codes, lower)
+            upper = tl.dot(first, codes, upper, out_dtype=tl.int32)
+            lower = tl.dot(second, codes, lower, out_dtype=tl.int32)
     if PACKED:
         upper -= 8 * tl.load(sums + query, mask=inside, other=0)[:, None]
         lower -= 8 * tl.load(sums + num_queries + query, mask=inside, other=0)[:, None]

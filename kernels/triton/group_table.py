@@ -23,7 +23,7 @@ RULES: tuple[tuple[int, str, tuple[str, ...], tuple[int, ...], tuple[int, ...], 
         (_HALVES, _ALL_DIMS, (16,), Config(16, 128, 64, warps=4, stages=3)),
         (_HALVES, _ALL_DIMS, (64, 1 << 30), Config(64, 64, 64, warps=8, stages=3)),
         (_FLOAT, _ALL_DIMS, (16,), Config(16, 64, 32, warps=4, stages=3)),
-        (_FLOAT, _ALL_DIMS, (64, 1 << 30), Config(64, 128, 32, warps=8, stages=3)),
+        (_FLOAT, _ALL_DIMS, (64, 1 << 30), Config(64, 128, 32, 8, 3) if sm == 90 else Config(32, 64, 32, 4, 3)),
     )
 ) + tuple(
     (sm, "mmr_select picks", kinds, _ALL_DIMS, (1,), config)
@@ -39,7 +39,7 @@ RULES: tuple[tuple[int, str, tuple[str, ...], tuple[int, ...], tuple[int, ...], 
     for op, kinds, queries, config in (
         # Two accumulators and a long list a query: sm_80 has registers for 32 queries.
         ("codes", ("int8",), (1, 16), Config(16, 128, 128, warps=8, stages=3)),
-        ("codes", ("int8",), (64, 1 << 30), Config(64 if sm == 90 else 32, 64 if sm == 90 else 128, 128, 8, 3)),
+        ("codes", ("int8",), (64, 1 << 30), Config(64, 64, 64, 8, 3) if sm == 90 else Config(32, 128, 128, 8, 3)),
         ("codes encode", (*_HALVES, *_FLOAT), (1,), Config(1, 16, 128, warps=4, stages=1)),
         ("codes score", _HALVES, (1,), Config(1, 16, 256, warps=4, stages=1)),
         ("codes score", _FLOAT, (1,), Config(1, 32, 128, warps=4, stages=1)),

@@ -218,7 +218,9 @@ def _taken(kernel: Any, values: dict[str, Any]) -> dict[str, Any]:
 def _without_contraction(kernel: Any, programs: int, arguments: dict[str, Any], config: Config) -> None:
     """`launch.start` with products that are rounded before they are added to something."""
     values = {**dict.fromkeys(kernel.arg_names), **arguments}
-    kernel[(programs,)](**values, num_warps=config.warps, num_stages=config.stages, enable_fp_fusion=False)
+    kernel[(programs,)](
+        **values, num_warps=config.warps, num_stages=config.stages, maxnreg=config.registers, enable_fp_fusion=False
+    )
 
 
 def variants(sm: int) -> list[Variant]:
