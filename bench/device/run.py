@@ -170,7 +170,7 @@ class Helper:
         if self._output.is_file():
             for line in self._output.read_text(encoding="utf-8").splitlines():
                 with contextlib.suppress(json.JSONDecodeError):
-                    session.keep(json.loads(line))
+                    session.keep({**json.loads(line), **session.common})
         if code:
             self._log.seek(0)
             session.add("helpers", self.name, "failed", reason=f"exit code {code}: {self._log.read()[-1500:]}")

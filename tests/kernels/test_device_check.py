@@ -62,7 +62,7 @@ def test_timed_cases_hold_times_floors_and_who_is_absent(tmp_path: Path) -> None
         assert record["reached_floor"] > 0
         assert record["work"]["bytes"] > 0
         assert name in done.stdout
-    assert "cuVS brute force" in cases["top_k, 1 query, d=1024"]["absent"]
+    assert "cuVS brute force" in cases["top_k, 1 query, d=1024, k=10"]["absent"]
     assert not any(record.get("goals") for record in records), "a dry run judges no goal"
 
 
