@@ -146,6 +146,14 @@ def architectures() -> str:
     return (library().prismem_cuda_architectures() or b"").decode()
 
 
+def is_emulator() -> bool:
+    """Whether the library runs its kernels on the CPU, over arrays there; False where there is no library."""
+    try:
+        return bool(library().prismem_cuda_is_emulator())
+    except NoImplementation:
+        return False
+
+
 def call(function: str, *arguments: Any) -> None:
     """Call a function that returns a code, and raise the error that the code stands for."""
     code = getattr(library(), f"prismem_cuda_{function}")(*arguments)
