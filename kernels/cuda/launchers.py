@@ -299,6 +299,7 @@ def mmr_select(
     device: Device,
     key_scales: Scales = None,
     path: str = "auto",
+    span: int = 0,
 ) -> None:
     """Fill the picks of each query in the order of selection: `indices` (m, k) int64, `scores` (m, k) float32, `counts`
     (m,) int64. Ties: the lowest index. `flag` covers the relevance of allowed pairs alone.
@@ -325,5 +326,6 @@ def mmr_select(
         least=min_relevance,
         flag=flag,
         path=path,
+        span=span,
     )
     call("mmr_select", *search.arguments(), float(relevance_weight), *search.memory(), *outputs)
