@@ -81,7 +81,7 @@ check-guards write-guards: $(VENV)/.native
 # The kernels for GPUs, without one (docs/gpu.md): interpreter and machine code at two versions of triton, nvcc, the emulator.
 KERNELS_VENV ?= .venv-kernels
 KERNELS_PYTHON := $(KERNELS_VENV)/bin/python
-KERNELS_PYTEST := $(KERNELS_PYTHON) tests/kernels/with_compiler.py -m pytest -n 2 --dist worksteal --durations 10
+KERNELS_PYTEST := $(KERNELS_PYTHON) tests/kernels/with_compiler.py -m pytest -n 2 --dist loadfile --durations 10
 TRITON_TESTS := tests/kernels/triton tests/kernels/aot tests/kernels/index tests/kernels/test_four_implementations.py
 
 check-kernels: export TRITON_CACHE_DIR ?= $(abspath build)/triton

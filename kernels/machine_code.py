@@ -96,6 +96,16 @@ def broken_rules(code: MachineCode, shared: int) -> Iterator[str]:
         yield f"{shared} bytes of shared memory a block, at most {SHARED_LIMIT[code.sm]}"
 
 
+def readable(function: str) -> str:
+    """The name of a C++ kernel without its arguments and the namespaces of this project; as it is without c++filt."""
+    tool = shutil.which("c++filt")
+    if tool is None or not function.startswith("_Z"):
+        return function
+    name = subprocess.run([tool, function], capture_output=True, text=True).stdout.strip()
+    name = re.sub(r"\(anonymous namespace\)::|_GLOBAL__N__\w+::|prismem::cuda::|^void ", "", name)
+    return re.sub(r"\(.*\)$", "", name.replace("(int)", "")) or function
+
+
 def _function(name: str, sm: int, used: Mapping[str, str], instructions: Iterable[str]) -> MachineCode:
     counts = Counter(instructions)
 

@@ -29,6 +29,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from prismem_core.arrays.device import Device
@@ -191,21 +192,31 @@ def _encoding(rows: Any, scales: tuple[Any, Any], codes: Codes, first_row: int, 
     }
 
 
+def encode_queries(queries: Any, codes: Codes, scales: Any, device: Device) -> tuple[Any, Any, Any, Any]:
+    """Upper and lower digits of queries (m, d), constants of their bounds and sums, as `codes_kernel.encode_queries` says.
+
+    `scales` are the `row_scales` of the queries.
+    """
+    count, width = int(queries.shape[0]), int(codes.values.shape[1]) * (2 if codes.bits == 4 else 1)
+    high, low = device.empty((count, width), "int8"), device.empty((count, width), "int8")
+    constants, sums = device.empty((4, count), "float32"), device.empty((2, count), "int32")
+    config = table.config_of(launch.sm_of(device), "codes encode", launch.kind_of(queries), codes.dim, 1)
+    values = {"rows": queries, "powers": scales[0], "inverse": scales[1], "high": high, "low": low}
+    values |= {"constants": constants, "sums": sums, "num_rows": count, "dim": codes.dim}
+    values |= {"row_stride": queries.stride(0), "value_stride": width, "UNIT": codes.normalize}
+    values |= {"BN": config.block_keys, "BD": config.block_dim}
+    with launch.on(device):
+        launch.start(codes_kernel.encode_queries, (-(-count // config.block_keys),), values, config)
+    return high, low, constants, sums
+
+
 def _largest_bounds(
     pair: Operands, codes: Codes, mask: Any | None, many: int, min_score: float | None, device: Device
 ) -> tuple[Any, Any, Any]:
     """The keys of each query with the largest bounds: bounds (m, many), indices (m, many), counts (m,)."""
     count, sm = int(pair.rows.shape[0]), launch.sm_of(device)
-    width = int(codes.values.shape[1]) * (2 if codes.bits == 4 else 1)
-    high, low = device.empty((count, width), "int8"), device.empty((count, width), "int8")
-    constants, sums = device.empty((4, count), "float32"), device.empty((2, count), "int32")
     scales = pair.scales[:2] if pair.scales is not None else row_scales(pair.rows, device=device)
-    config = table.config_of(sm, "codes encode", launch.kind_of(pair.rows), codes.dim, 1)
-    encoding = {"rows": pair.rows, "powers": scales[0], "inverse": scales[1], "high": high, "low": low}
-    encoding |= {"constants": constants, "sums": sums, "num_rows": count, "dim": codes.dim}
-    encoding |= {"row_stride": pair.rows.stride(0), "value_stride": width, "UNIT": codes.normalize}
-    encoding |= {"BN": config.block_keys, "BD": config.block_dim}
-    launch.start(codes_kernel.encode_queries, (-(-count // config.block_keys),), encoding, config)
+    encoded = encode_queries(pair.rows, codes, scales, device)
     config = table.config_of(sm, OP, "int8", codes.dim, max(count, 2) if many <= FEWEST else 2)
     blocks = -(-count // config.block_queries)
     splits = work.split_count(codes.count, blocks, _programs(device), 4 * config.block_keys)
@@ -213,7 +224,7 @@ def _largest_bounds(
     splits = -(-codes.count // length)
     lists = device.empty((count * splits, many), "int64")
     thresholds = device.full((count,), "int32", -(2**31))
-    arguments = _bounding(codes, (high, low, constants, sums), mask, thresholds, lists, min_score, config)
+    arguments = _bounding(codes, encoded, mask, thresholds, lists, min_score, config)
     arguments |= {"split_length": length, "splits": splits, "query_blocks": blocks}
     launch.start(codes_kernel.best_bounds, (blocks * splits,), arguments, config)
     bounds, chosen = device.empty((count, many), "float32"), device.empty((count, many), "int64")
@@ -287,10 +298,12 @@ def _search_again(
 ) -> None:
     """Search the first `total` queries of `order` without codes; programs that have none of them end at once."""
     count, num_keys = int(pair.rows.shape[0]), int(pair.keys.shape[0])
+    # As one group, whose queries come in an order that is known on the device alone.
+    ranges, sm = np.array([[0, num_keys]]), launch.sm_of(device)
     exact = top_k.Search(
-        pair.rows, pair.keys, pair.scales, pair.extremes, None, None, mask, min_score, flag, device
+        pair.rows, pair.keys, pair.scales, pair.extremes, ranges, None, mask, min_score, flag, device, sm
     )
-    config = table.config_of(launch.sm_of(device), "top_k" if k <= 32 else "top_k long", pair.kind, pair.dim, max(count, 2))
+    config, _ = top_k._configs(exact, k)
     blocks = -(-count // config.block_queries)
     splits = work.split_count(num_keys, blocks, _programs(device), 4 * config.block_keys)
     length = work.split_length(num_keys, splits, config.block_keys)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import operator
 import os
+import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from prismem_core._native import PreparedFilter
 from prismem_core.arrays import readable
 from prismem_core.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from prismem_core._native import PreparedFilter
 
 
 def path_bytes(path: str | Path) -> bytes:
@@ -60,10 +63,16 @@ def _form(values: Any) -> str:
     return f"{values.dtype} of shape {values.shape}" if isinstance(values, np.ndarray) else repr(values)[:60]
 
 
+def is_prepared(filter: Any) -> bool:
+    """Whether an index of the C++ core prepared it; false, too, where there is no such core."""
+    core = sys.modules.get("prismem_core._native")
+    return core is not None and isinstance(filter, core.PreparedFilter)
+
+
 def checked_filter(filter: Any) -> PreparedFilter | NDArray[Any] | None:
     """A filter as the native index takes it."""
-    if filter is None or isinstance(filter, PreparedFilter):
-        return filter
+    if filter is None or is_prepared(filter):
+        return filter  # type: ignore[no-any-return]
     array = filter if isinstance(filter, np.ndarray) else np.asarray(filter)
     if array.dtype == np.bool_:
         if array.ndim not in (1, 2):

@@ -6,18 +6,20 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from prismem_core import _native
 from prismem_core.errors import ArgumentError, LexicalIndexError
 from prismem_core.index.arguments import as_id, checked_filter, checked_ids, path_bytes
 from prismem_core.index.results import SearchResult
 from prismem_core.index.tokens import Tokenizer
 from prismem_core.ops.checks import threshold, whole_number
-from prismem_core.ops.registry import thread_count
+from prismem_core.ops.registry import native, thread_count
+
+if TYPE_CHECKING:
+    from prismem_core import _native
 
 Ids = NDArray[np.int64]
 
@@ -65,7 +67,7 @@ class LexicalIndex:
         if not _is_number(b) or not 0.0 <= b <= 1.0:
             raise ArgumentError(f"b: expected a number from 0 to 1, got {b!r}")
         self._tokenizer = _checked_tokenizer(tokenizer)
-        self._native = _native.LexicalIndex(float(k1), float(b), tokenizer.name)
+        self._native: _native.LexicalIndex = native().LexicalIndex(float(k1), float(b), tokenizer.name)
 
     @classmethod
     def load(cls, path: str | Path, *, tokenizer: Tokenizer = _PLAIN) -> LexicalIndex:
@@ -75,7 +77,7 @@ class LexicalIndex:
         """
         index = cls.__new__(cls)
         index._tokenizer = _checked_tokenizer(tokenizer)
-        index._native = _native.LexicalIndex.load(path_bytes(path))
+        index._native = native().LexicalIndex.load(path_bytes(path))
         made_with = index._native.tokenizer().decode("utf-8", "replace")
         if made_with != tokenizer.name:
             raise LexicalIndexError(
@@ -155,7 +157,7 @@ class LexicalIndex:
         """
         number = min(whole_number(k, "k"), _MOST)
         allowed = checked_filter(filter)
-        if isinstance(allowed, _native.PreparedFilter):
+        if not (allowed is None or isinstance(allowed, np.ndarray)):
             raise ArgumentError("filter: expected ids or a mask, got a filter that a VectorIndex prepared")
         tokens = self._tokens(queries, "queries")
         found = self._native.search(tokens, number, threshold(min_score, "min_score"), allowed, thread_count())

@@ -15,6 +15,7 @@ from prismem_core.cache import ExecutionCache
 from prismem_core.clients.offline import offline_roles
 from prismem_core.clients.offline.model_files import why_missing
 from prismem_core.digests import digest
+from prismem_core.jobs.gpu_examination import gpu_parts
 from prismem_core.program import library
 from prismem_core.program.sandbox import Sandbox
 from prismem_core.tasks.datasets import load
@@ -30,7 +31,7 @@ class Finding:
 
 
 def examine() -> list[Finding]:
-    """Try the native core, the cache, the sandbox, the embedded models and the sample data."""
+    """Try the native core, the cache, the sandbox, the embedded models, the sample data and what a GPU needs."""
     parts: list[tuple[str, Callable[[], tuple[str, str]]]] = [
         ("platform", _platform),
         ("native ops", _ops),
@@ -39,6 +40,7 @@ def examine() -> list[Finding]:
         ("isolation", _isolation),
         ("embedded models", _models),
         ("sample data", _sample),
+        *gpu_parts(),  # last: a driver that has started does not survive a fork
     ]
     findings = []
     for part, attempt in parts:

@@ -73,7 +73,7 @@ def library_rows(library: Path) -> list[KernelRow]:
         KernelRow(
             library.name,
             "",
-            code.function,
+            machine_code.readable(code.function),
             code.sm,
             0,
             0,

@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -85,6 +85,10 @@ class Launcher:
     place: Place
     function: Callable[..., None]
 
+    def with_codes(self) -> Launcher:
+        """The launcher of a search through certified codes in place of plain `top_k`."""
+        return replace(self, function=importlib.import_module("prismem_core.kernels.triton.codes").search)
+
     @property
     def device(self) -> Device:
         """Where results are allocated."""
@@ -115,6 +119,16 @@ class Launcher:
             for position, tensor in zip(places, tensors, strict=True):
                 hosted[position] = tensor
             self.function(*hosted, device=TorchDevice(Place("torch", self.place.device, self.place.index)))
+
+
+def encoded(rows: Rows, bits: int, normalize: bool, place: Place) -> Any:
+    """Certified codes of rows on a device, None for dimensions that have none (`kernels/triton/codes.py`)."""
+    codes = importlib.import_module("prismem_core.kernels.triton.codes")
+    if not codes.supports(rows.dim):
+        return None
+    with torch_views(place, rows.data) as (tensor,):
+        device = TorchDevice(Place("torch", place.device, place.index))
+        return codes.encode(tensor, bits, normalize=normalize, device=device)
 
 
 def hold_device() -> None:

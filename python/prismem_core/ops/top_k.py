@@ -199,7 +199,11 @@ def launch_on_device(call: TopKCall, launcher: Launcher) -> TopK:
     shape, device = (call.queries.count, call.width), launcher.device
     scores, indices = device.empty(shape, "float32"), device.empty(shape, "int64")
     counts, flag = device.full(shape[:1], "int64", 0), launcher.flag(call.raises)
-    if shape[0] and shape[1]:
+    usable = launcher.backend == "triton" and call.segments is None
+    if shape[0] and shape[1] and usable and call.codes is not None and call.codes.normalize == call.normalize:
+        outputs = (scores, indices, counts, flag)
+        launcher.with_codes()(call.queries, call.keys, call.codes, call.mask, call.width, call.min_score, *outputs)
+    elif shape[0] and shape[1]:
         launcher(
             call.queries,
             call.keys,

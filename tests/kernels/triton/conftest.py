@@ -1,0 +1,24 @@
+"""Kernels of Triton run in its interpreter here, on the CPU; a test is skipped, saying why, where triton or torch is missing."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+
+import pytest
+
+os.environ.setdefault("TRITON_INTERPRET", "1")
+
+if importlib.util.find_spec("triton") is not None:
+    from tests.kernels.triton import interpreter_shim
+
+    interpreter_shim.install()
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> None:
+    """Numpy warns of what float32 does by itself: infinities, NaN, and rows of maxima without a number."""
+    import numpy as np
+
+    with np.errstate(all="ignore"):
+        yield
