@@ -21,10 +21,17 @@ extern "C" int prismem_cuda_mmr_select(const prismem_cuda_search* search, const 
   }
   if (plan->path != PRISMEM_CUDA_PATH_STEPS) return failed(PRISMEM_CUDA_ARGUMENT, "path: none of mmr_select");
   mmr.state = reinterpret_cast<float*>(call.workspace + call.layout.state);
+  auto* picks = reinterpret_cast<Pick*>(call.workspace + call.layout.partial);
   return with_kind(call.scan.keys.kind, [&](auto tag) {
     using T = decltype(tag);
     stage(mmr.scan, 1, kQuadElements<T>);
     const int bytes = static_cast<int>(mmr.scan.staged) * 4 + kScanWarps * 16;
-    return launch(mmr_steps<T>, queries, kScanThreads, bytes, search->stream, mmr);
+    int code = PRISMEM_CUDA_OK;
+    for (std::int64_t step = 0; step <= search->k && code == PRISMEM_CUDA_OK; ++step) {
+      Pick *even = picks, *odd = picks + plan->items;
+      const MmrStep now{step, plan->splits, plan->span, step % 2 == 0 ? odd : even, step % 2 == 0 ? even : odd};
+      code = launch(mmr_step<T>, plan->items, kScanThreads, bytes, search->stream, mmr, now);
+    }
+    return code;
   });
 }

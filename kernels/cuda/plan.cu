@@ -66,10 +66,9 @@ int chosen_path(const prismem_cuda_search& search, int op, const prismem_cuda_pl
 
 int checked(const prismem_cuda_search& search) {
   for (const prismem_cuda_rows* rows : {&search.queries, &search.keys}) {
-    if (rows->count < 0 || rows->dim < 0 || rows->stride < 0 || rows->kind < 0 || rows->kind > PRISMEM_CUDA_BFLOAT16) {
-      return failed(PRISMEM_CUDA_ARGUMENT, "rows: expected a count, a dimension and a stride of at least 0 and a kind from 0 to 2, got " +
-                                               number(rows->count) + ", " + number(rows->dim) + ", " + number(rows->stride) + ", " +
-                                               number(rows->kind));
+    if (rows->count < 0 || rows->dim < 0 || rows->kind < 0 || rows->kind > PRISMEM_CUDA_BFLOAT16) {
+      return failed(PRISMEM_CUDA_ARGUMENT, "rows: expected a count and a dimension of at least 0 and a kind from 0 to 2, got " +
+                                               number(rows->count) + ", " + number(rows->dim) + ", " + number(rows->kind));
     }
   }
   if (search.queries.dim != search.keys.dim) {
@@ -118,7 +117,10 @@ Layout layout_of(const prismem_cuda_search& search, int op, const prismem_cuda_p
   if (plan.splits > 1 && op == PRISMEM_CUDA_TOP_K) layout.partial = take(plan.lists * plan.width * 8);
   if (plan.splits > 1 && op == PRISMEM_CUDA_SEGMENT_MAX_SIMILARITY) layout.partial = take(plan.lists * 8);
   if (op == PRISMEM_CUDA_TOP_K && search.k > kWidestPass) layout.ceilings = take(search.queries.count * 8);
-  if (plan.path == PRISMEM_CUDA_PATH_STEPS) layout.state = take(search.queries.count * plan.longest * 8);
+  if (plan.path == PRISMEM_CUDA_PATH_STEPS) {
+    layout.partial = take(plan.lists * 16);  // the best candidates of two launches
+    layout.state = take(search.queries.count * plan.longest * 8);
+  }
   return layout;
 }
 
@@ -154,10 +156,14 @@ extern "C" int prismem_cuda_plan_search(const prismem_cuda_search* search, int o
     if (plan->path == PRISMEM_CUDA_PATH_POOL && plan->longest > kLargestPool) {
       return failed(PRISMEM_CUDA_ARGUMENT, "path: a pool holds at most 256 candidates, got " + number(plan->longest));
     }
-    plan->items = search->queries.count;
-    plan->splits = 1;
-    plan->span = plan->longest;
-    plan->lists = 0;
+    if (plan->path == PRISMEM_CUDA_PATH_POOL) plan->span = std::max<std::int64_t>(1, plan->longest);
+    if (plan->span <= 0) {
+      const std::int64_t blocks = static_cast<std::int64_t>(processors(search->device)) * 2;
+      plan->span = up(std::max<std::int64_t>(256, (search->queries.count * plan->longest + blocks - 1) / blocks), kRowsAWarp * kScanWarps);
+    }
+    plan->splits = std::max<std::int64_t>(1, (plan->longest + plan->span - 1) / plan->span);
+    plan->items = search->queries.count * plan->splits;
+    plan->lists = 2 * plan->items;
     plan->table_length = search->ranges == nullptr ? 0 : 2 * search->queries.count;
     plan->workspace_bytes = layout_of(*search, op, *plan).bytes;
     return PRISMEM_CUDA_OK;

@@ -202,7 +202,7 @@ void selections(int query_kind, int key_kind, int path) {
   Call call(1 + below(3), 1 + below(300), 1 + below(70), query_kind, key_kind, 200);
   const std::int64_t m = call.queries.rows.count, k = call.search.k = 1 + below(20);
   if (call.search.ranges == nullptr && call.keys.rows.count > 256) path = PRISMEM_CUDA_PATH_STEPS;
-  call.make_plan(PRISMEM_CUDA_MMR_SELECT, path, 0);
+  call.make_plan(PRISMEM_CUDA_MMR_SELECT, path, below(2) == 0 ? 0 : 1 + below(90));
   std::vector<float> scores(static_cast<std::size_t>(m * k));
   std::vector<std::int64_t> indices(static_cast<std::size_t>(m * k)), counts(static_cast<std::size_t>(m));
   require(prismem_cuda_mmr_select(&call.search, &call.plan, 0.5, call.table_or_null(), call.workspace_or_null(), indices.data(),

@@ -73,7 +73,7 @@ enum {
   PRISMEM_CUDA_PATH_TILES_SMALL = 3, /* tensor cores, 16 queries at a time */
   PRISMEM_CUDA_PATH_TILES = 4,       /* tensor cores, 64 queries at a time */
   PRISMEM_CUDA_PATH_POOL = 5,        /* mmr_select with all similarities in shared memory */
-  PRISMEM_CUDA_PATH_STEPS = 6        /* mmr_select that computes the similarities to each pick */
+  PRISMEM_CUDA_PATH_STEPS = 6        /* mmr_select with a launch a pick, which computes the similarities to it */
 };
 
 /* How a call runs. Zeros let prismem_cuda_plan_search choose; `path` and `span` (keys a block) may be set before. */
