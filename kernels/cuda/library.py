@@ -1,4 +1,4 @@
-"""The shared library of CUDA kernels: found beside this file or named by PRISMEM_CUDA_LIBRARY, loaded when it is needed."""
+"""The shared library of CUDA kernels, beside this file or named by PRISMEM_CUDA_LIBRARY; loaded when it is needed."""
 
 from __future__ import annotations
 

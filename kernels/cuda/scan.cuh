@@ -33,7 +33,8 @@ struct Scan {
   PRISMEM_DEVICE Item item() const {
     if (items != nullptr) {
       const std::int64_t* at = items + block_index() * kItemFields;
-      return Item{load(at), load(at + 1), load(at + 2), load(at + 3), load(at + 4), load(at + 5), load(at + 6)};
+      const auto field = [&](int i) { return load_uniform(at + i); };
+      return Item{field(0), field(1), field(2), field(3), field(4), field(5), field(6)};
     }
     const std::int64_t split = block_index() / query_blocks;
     const std::int64_t first = (block_index() - split * query_blocks) * block_queries;

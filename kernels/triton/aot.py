@@ -124,7 +124,9 @@ def _compile(variant: Variant, sm: int) -> Any:
         constexprs={(names.index(name),): value for name, value in variant.constants.items()},
         attrs={(names.index(name),): [["tt.divisibility", 16]] for name in variant.aligned},
     )
-    options = {"num_warps": variant.warps, "num_stages": variant.stages}
+    options: dict[str, Any] = {"num_warps": variant.warps, "num_stages": variant.stages}
+    if variant.registers is not None:
+        options["maxnreg"] = variant.registers
     return triton.compile(source, target=GPUTarget("cuda", sm, 32), options=options)
 
 

@@ -29,6 +29,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from prismem_core.arrays.device import Device
@@ -297,10 +298,12 @@ def _search_again(
 ) -> None:
     """Search the first `total` queries of `order` without codes; programs that have none of them end at once."""
     count, num_keys = int(pair.rows.shape[0]), int(pair.keys.shape[0])
+    # As one group, whose queries come in an order that is known on the device alone.
+    ranges, sm = np.array([[0, num_keys]]), launch.sm_of(device)
     exact = top_k.Search(
-        pair.rows, pair.keys, pair.scales, pair.extremes, None, None, mask, min_score, flag, device
+        pair.rows, pair.keys, pair.scales, pair.extremes, ranges, None, mask, min_score, flag, device, sm
     )
-    config = table.config_of(launch.sm_of(device), "top_k" if k <= 32 else "top_k long", pair.kind, pair.dim, max(count, 2))
+    config, _ = top_k._configs(exact, k)
     blocks = -(-count // config.block_queries)
     splits = work.split_count(num_keys, blocks, _programs(device), 4 * config.block_keys)
     length = work.split_length(num_keys, splits, config.block_keys)

@@ -18,7 +18,9 @@ POINTERS = {"float32": "*fp32", "float16": "*fp16", "bfloat16": "*bf16", "int8":
 @dataclass(frozen=True)
 class Config:
     """Tile sizes and resources of one launch: queries x keys x dimensions a tile, warps, pipeline stages, how rows are
-    loaded ("pointer" or "descriptor").
+    loaded ("pointer" or "descriptor"), and the most registers a thread may have.
+
+    Without that limit the assembler spills a few values to reach the next step of occupancy.
     """
 
     block_queries: int
@@ -27,6 +29,7 @@ class Config:
     warps: int = 4
     stages: int = 3
     loads: str = "pointer"
+    registers: int = 255
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,8 @@ class Variant:
     """A kernel as a launcher specialises it: what is needed to compile it without a device.
 
     `signature` maps each argument that is no constant to its type ("*fp16", "i32", "tensordesc<fp16[128,64]>");
-    `aligned` names those divisible by 16; `batched` says that tensor-core instructions are expected.
+    `aligned` names those divisible by 16; `batched` says that tensor-core instructions are expected; `registers` is the
+    most a thread may have, None where the launcher leaves it to the compiler.
     """
 
     name: str
@@ -47,6 +51,7 @@ class Variant:
     stages: int = 3
     batched: bool = False
     notes: Mapping[str, str] = field(default_factory=dict)
+    registers: int | None = None
 
 
 @contextmanager
@@ -117,7 +122,9 @@ def described(rows: Any, block_rows: int, block_dim: int) -> Any:
 def start(kernel: Any, programs: tuple[int, ...], arguments: Mapping[str, Any], config: Config) -> None:
     """Launch a kernel; arguments that are not there are None, which a kernel takes for "not this"."""
     values = {**dict.fromkeys(kernel.arg_names), **arguments}
-    kernel[programs](**values, num_warps=config.warps, num_stages=config.stages)
+    kernel[programs](
+        **values, num_warps=config.warps, num_stages=config.stages, maxnreg=config.registers
+    )
 
 
 def variant(
@@ -156,7 +163,17 @@ def variant(
             if special and value.data_ptr() % 16 == 0:
                 aligned.append(parameter.name)
     return Variant(
-        name, op, kernel, signature, constants, tuple(aligned), config.warps, config.stages, batched, notes or {}
+        name,
+        op,
+        kernel,
+        signature,
+        constants,
+        tuple(aligned),
+        config.warps,
+        config.stages,
+        batched,
+        notes or {},
+        config.registers,
     )
 
 

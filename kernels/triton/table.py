@@ -30,8 +30,8 @@ _FEW, _MORE, _MANY = QUERIES[:2], QUERIES[2:3], QUERIES[3:]
 _RULES: tuple[tuple[int, str, tuple[str, ...], tuple[int, ...], tuple[int, ...], Config], ...] = (
     # Registers decide: a tile of scores, the lists of its rows and a round of insertion must fit without a spill.
     (80, "top_k", _HALVES, _ALL, _FEW, Config(16, 128, 64, 4, 4)),
-    (80, "top_k", _HALVES, _ALL, _MORE, Config(64, 128, 64, 8, 4)),
-    (80, "top_k", _HALVES, _ALL, _MANY, Config(128, 128, 32, 8, 4)),
+    (80, "top_k", _HALVES, _ALL, _MORE, Config(64, 128, 64, 8, 3)),
+    (80, "top_k", _HALVES, _ALL, _MANY, Config(128, 64, 64, 8, 3)),
     (80, "top_k", _FLOAT, _ALL, _FEW, Config(16, 64, 64, 4, 3)),
     (80, "top_k", _FLOAT, _ALL, _MORE + _MANY, Config(32, 64, 32, 8, 3)),
     # A mask for each query costs an address for each score, and rows that are not aligned one for each element.
@@ -45,9 +45,11 @@ _RULES: tuple[tuple[int, str, tuple[str, ...], tuple[int, ...], tuple[int, ...],
     (80, "top_k one", _HALVES, DIMS[:1], QUERIES, Config(1, 64, 128, 4, 1)),
     (80, "top_k one", _HALVES, DIMS[1:], QUERIES, Config(1, 32, 256, 4, 1)),
     (80, "top_k one", _FLOAT, _ALL, QUERIES, Config(1, 32, 128, 4, 1)),
-    (80, "similarity", _HALVES, _ALL, QUERIES[:3], Config(64, 128, 64, 8, 4)),
-    (80, "similarity", _HALVES, _ALL, _MANY, Config(128, 128, 32, 8, 4)),
+    (80, "similarity", _HALVES, _ALL, QUERIES[:3], Config(64, 128, 64, 8, 3)),
+    (80, "similarity", _HALVES, _ALL, _MANY, Config(128, 128, 32, 8, 3)),
     (80, "similarity", _FLOAT, _ALL, QUERIES, Config(64, 64, 32, 8, 3)),
+    (80, "similarity unaligned", _HALVES, _ALL, QUERIES, Config(64, 64, 64, 8, 3)),
+    (80, "similarity unaligned", _FLOAT, _ALL, QUERIES, Config(32, 64, 32, 8, 3)),
     (90, "top_k", _HALVES, _ALL, _FEW, Config(16, 128, 64, 4, 4, "descriptor")),
     (90, "top_k", _HALVES, _ALL, _MORE, Config(64, 128, 64, 4, 4, "descriptor")),
     (90, "top_k", _HALVES, _ALL, _MANY, Config(128, 128, 64, 8, 4, "descriptor")),
@@ -72,6 +74,7 @@ INTERPRETED = {
     "top_k sorted": Config(16, 1024, 128),
     "top_k one": Config(1, 1024, 128),
     "similarity": Config(128, 1024, 128),
+    "similarity unaligned": Config(128, 1024, 128),
     **group_table.INTERPRETED,
 }
 """Few programs with large tiles, by the op: the interpreter's time goes by operations, not by elements."""

@@ -222,12 +222,13 @@ def _items(
 def _configs(search: Search, k: int) -> tuple[Config, Config]:
     """Configurations for blocks of queries and for single ones."""
     sm, dim = search.sm, int(search.queries.shape[1])
+    sides = (search.queries, search.keys)
+    one_kind = launch.kind_of(search.queries) == launch.kind_of(search.keys)
+    described = one_kind and search.ranges is None and all(map(launch.is_describable, sides))
     private = search.mask is not None and search.mask.dim() == 2
-    small = private or not all(map(launch.is_aligned, (search.queries, search.keys)))
+    small = private or not (described or all(map(launch.is_aligned, sides)))
     short = "top_k masked" if small else "top_k"
     op = short if k <= 32 else "top_k long" if k <= LARGEST_LIST else "top_k sorted"
-    one_kind = launch.kind_of(search.queries) == launch.kind_of(search.keys)
-    described = one_kind and search.ranges is None and all(map(launch.is_describable, (search.queries, search.keys)))
     batch = table.config_of(sm, op, search.kind, dim, max(search.count, 2), described)
     return batch, table.config_of(sm, "top_k one", search.kind, dim, 1)
 

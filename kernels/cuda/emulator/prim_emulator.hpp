@@ -97,6 +97,12 @@ inline T load(const T* at) {
   std::memcpy(&value, at, sizeof value);
   return value;
 }
+// Counted once a warp.
+template <class T>
+inline T load_uniform(const T* at) {
+  if (thread_index() % kWarp == 0) emulator::read_global(at, sizeof(T));
+  return *at;
+}
 inline Quad load_quad(const void* at) {
   emulator::read_global(at, sizeof(Quad));
   Quad value;

@@ -1,4 +1,4 @@
-"""Small calls of each kernel, over whole numbers, for which every sum is exact: all implementations must give the same bits."""
+"""Small calls of each kernel over whole numbers, for which sums are exact, so that all must give the same bits."""
 
 from __future__ import annotations
 

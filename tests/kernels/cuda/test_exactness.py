@@ -70,8 +70,15 @@ def test_rows_that_are_one_row_in_memory() -> None:
 def test_outputs_are_written_whole() -> None:
     rng = np.random.default_rng(8)
     for case in (
-        Case("", TOP_K, {"queries": whole(rng, 3, 8, HALF_KINDS[0]), "keys": whole(rng, 9, 8, HALF_KINDS[0]), "k": 9}, {}),
-        Case("", SEGMENT_MAX_SIMILARITY, {"evidence": np.ones((2, 4), np.float32), "items": np.ones((0, 4), np.float32)}, {}),
+        Case(
+            "", TOP_K, {"queries": whole(rng, 3, 8, HALF_KINDS[0]), "keys": whole(rng, 9, 8, HALF_KINDS[0]), "k": 9}, {}
+        ),
+        Case(
+            "",
+            SEGMENT_MAX_SIMILARITY,
+            {"evidence": np.ones((2, 4), np.float32), "items": np.ones((0, 4), np.float32)},
+            {},
+        ),
         Case("", SIMILARITY, {"x": np.ones((2, 0), np.float32), "y": np.ones((3, 0), np.float32)}, {}),
     ):
         result, call = emulated.call(case.op, case.arguments)
