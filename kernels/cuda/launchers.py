@@ -27,10 +27,9 @@ def _rows(array: Any, name: str, scales: Scales = None) -> RowsStruct:
             f"{name}: expected two axes of float32, float16 or bfloat16, got {view.kind} of shape {view.shape}"
         )
     count, dim = view.shape
-    if count and ((dim > 1 and view.strides[1] != 1) or (dim and count > 1 and view.strides[0] < 0)):
+    if count and dim > 1 and view.strides[1] != 1:
         raise ArgumentError(
-            f"{name}: the elements of a row must be neighbours and rows must not run backwards, got strides "
-            f"{view.strides}; pass a contiguous copy"
+            f"{name}: the elements of a row must be neighbours, got strides {view.strides}; pass a contiguous copy"
         )
     stride = view.strides[0] if count > 1 and dim else dim
     powers, inverses = (None, None) if scales is None else (view_of(part).pointer for part in scales)

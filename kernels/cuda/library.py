@@ -147,7 +147,7 @@ def architectures() -> str:
 
 
 def is_emulator() -> bool:
-    """Whether the library runs its kernels on the CPU; also false where there is none."""
+    """Whether the library runs its kernels on the CPU, over arrays there; False where there is no library."""
     try:
         return bool(library().prismem_cuda_is_emulator())
     except NoImplementation:

@@ -66,10 +66,9 @@ int chosen_path(const prismem_cuda_search& search, int op, const prismem_cuda_pl
 
 int checked(const prismem_cuda_search& search) {
   for (const prismem_cuda_rows* rows : {&search.queries, &search.keys}) {
-    if (rows->count < 0 || rows->dim < 0 || rows->stride < 0 || rows->kind < 0 || rows->kind > PRISMEM_CUDA_BFLOAT16) {
-      return failed(PRISMEM_CUDA_ARGUMENT, "rows: expected a count, a dimension and a stride of at least 0 and a kind from 0 to 2, got " +
-                                               number(rows->count) + ", " + number(rows->dim) + ", " + number(rows->stride) + ", " +
-                                               number(rows->kind));
+    if (rows->count < 0 || rows->dim < 0 || rows->kind < 0 || rows->kind > PRISMEM_CUDA_BFLOAT16) {
+      return failed(PRISMEM_CUDA_ARGUMENT, "rows: expected a count and a dimension of at least 0 and a kind from 0 to 2, got " +
+                                               number(rows->count) + ", " + number(rows->dim) + ", " + number(rows->kind));
     }
   }
   if (search.queries.dim != search.keys.dim) {

@@ -36,8 +36,8 @@ struct Scan {
       const auto field = [&](int i) { return load_uniform(at + i); };
       return Item{field(0), field(1), field(2), field(3), field(4), field(5), field(6)};
     }
-    const std::int64_t split = block_index() / query_blocks;
-    const std::int64_t first = (block_index() - split * query_blocks) * block_queries;
+    const auto block = static_cast<std::uint32_t>(block_index()), blocks = static_cast<std::uint32_t>(query_blocks);
+    const std::int64_t split = block / blocks, first = static_cast<std::int64_t>(block % blocks) * block_queries;
     const std::int64_t left = queries.count - first;
     const std::int64_t end = (split + 1) * span;
     return Item{

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from prismem_core.errors import NoImplementation
 from prismem_core.kernels import machine_code
@@ -28,8 +29,10 @@ def folder() -> Path:
     if shutil.which("nvcc") is None or shutil.which("cmake") is None:
         pytest.skip("nvcc and cmake build the library, and one of them is not on PATH")
     to = emulated.ROOT / "build" / "cuda-embed"
-    emulated.run(["cmake", "-S", str(EMBED), "-B", str(to), "-DCMAKE_BUILD_TYPE=Release", "-DPRISMEM_CUDA=ON"])
-    emulated.run(["cmake", "--build", str(to), "--parallel", "2"])
+    to.mkdir(parents=True, exist_ok=True)
+    with FileLock(to.with_suffix(".lock")):
+        emulated.run(["cmake", "-S", str(EMBED), "-B", str(to), "-DCMAKE_BUILD_TYPE=Release", "-DPRISMEM_CUDA=ON"])
+        emulated.run(["cmake", "--build", str(to), "--parallel", "2"])
     return to
 
 
