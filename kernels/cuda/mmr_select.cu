@@ -3,15 +3,16 @@
 #include "mmr_steps.cuh"
 #include "search.cuh"
 
-extern "C" int prismem_cuda_mmr_select(const prismem_cuda_search* search, const prismem_cuda_plan* plan, double relevance_weight, const int64_t* table,
-                                       void* workspace, int64_t* indices, float* scores, int64_t* counts) {
+extern "C" int prismem_cuda_mmr_select(const prismem_cuda_search* search, const prismem_cuda_plan* plan, double relevance_weight,
+                                       const int64_t* table, void* workspace, int64_t* indices, float* scores, int64_t* counts) {
   using namespace prismem::cuda;
   const OnDevice on(search->device);
   if (on.code() != PRISMEM_CUDA_OK) return on.code();
   PlannedScan call = planned(*search, *plan, PRISMEM_CUDA_MMR_SELECT, nullptr, workspace);
   if (call.code != PRISMEM_CUDA_OK) return call.code;
   const std::int64_t queries = search->queries.count;
-  Mmr mmr{call.scan, plan->table_length > 0 ? table : nullptr, search->k, relevance_weight, indices, scores, counts, nullptr, plan->longest};
+  Mmr mmr{call.scan,    plan->table_length > 0 ? table : nullptr, search->k, relevance_weight, indices, scores, counts, nullptr,
+          plan->longest};
   if (plan->path == PRISMEM_CUDA_PATH_POOL) {
     const PoolLayout layout{static_cast<int>((plan->longest + kPoolTile - 1) / kPoolTile * kPoolTile)};
     return with_kind(call.scan.keys.kind, [&](auto tag) {

@@ -6,7 +6,8 @@
 namespace prismem::cuda {
 
 template <class T>
-PRISMEM_KERNEL(kScanThreads, 2) mmr_steps(const Mmr mmr) {
+PRISMEM_KERNEL(kScanThreads, 2)
+mmr_steps(const Mmr mmr) {
   const Scan& scan = mmr.scan;
   const std::int64_t query = block_index(), begin = mmr.begin(query), end = mmr.end(query);
   const int lane = thread_index() % kWarp, warp = thread_index() / kWarp;

@@ -123,6 +123,7 @@ def variants(sm: int) -> list[Variant]:
                 },
                 {"BN": block_rows, "BD": block_dim, "EVEN": True, "WIDE": True},
                 aligned=("rows", "powers", "inverse", "dim", "row_stride"),
+                registers=255,
             )
         )
     return found

@@ -118,6 +118,8 @@ def variants(sm: int) -> list[Variant]:
         out = torch.empty(count, 10**5, device="meta")
         config, arguments = _arguments(x, y, scales, rescaled, out, flag, sm)
         notes = {"loads": "rows are not aligned"} if dim % 16 else {}
+        if sm >= 90 and config.block_queries < 64:
+            notes["mma"] = "fewer than 64 rows do not fill the tile of a warp group"
         title = f"similarity {kind}{name} sm_{sm}"
         found.append(
             launch.variant(title, "similarity", similarity_kernel, arguments, config, batched=True, notes=notes)

@@ -29,16 +29,16 @@ _ALL = DIMS
 _FEW, _MORE, _MANY = QUERIES[:2], QUERIES[2:3], QUERIES[3:]
 _RULES: tuple[tuple[int, str, tuple[str, ...], tuple[int, ...], tuple[int, ...], Config], ...] = (
     # Registers decide: a tile of scores, the lists of its rows and a round of insertion must fit without a spill.
-    (80, "top_k", _HALVES, _ALL, _FEW, Config(16, 128, 64, 4, 4)),
-    (80, "top_k", _HALVES, _ALL, _MORE, Config(64, 128, 64, 8, 3)),
-    (80, "top_k", _HALVES, _ALL, _MANY, Config(128, 64, 64, 8, 3)),
+    (80, "top_k", _HALVES, _ALL, _FEW, Config(16, 128, 64, 4, 3)),
+    (80, "top_k", _HALVES, _ALL, _MORE + _MANY, Config(64, 128, 64, 8, 3)),
     (80, "top_k", _FLOAT, _ALL, _FEW, Config(16, 64, 64, 4, 3)),
     (80, "top_k", _FLOAT, _ALL, _MORE + _MANY, Config(32, 64, 32, 8, 3)),
     # A mask for each query costs an address for each score, and rows that are not aligned one for each element.
-    (80, "top_k masked", _HALVES, _ALL, _FEW, Config(32, 64, 64, 4, 3)),
-    (80, "top_k masked", _HALVES, _ALL, _MORE + _MANY, Config(64, 64, 64, 8, 3)),
+    (80, "top_k masked", _HALVES, _ALL, QUERIES, Config(32, 64, 64, 8, 3)),
     (80, "top_k masked", _FLOAT, _ALL, QUERIES, Config(16, 64, 32, 8, 4)),
-    (80, "top_k long", _HALVES, _ALL, QUERIES, Config(16, 128, 64, 8, 3)),
+    (80, "top_k unaligned", _HALVES, _ALL, QUERIES, Config(16, 64, 64, 8, 3)),
+    (80, "top_k unaligned", _FLOAT, _ALL, QUERIES, Config(16, 64, 32, 8, 4)),
+    (80, "top_k long", _HALVES, _ALL, QUERIES, Config(16, 64, 32, 8, 3)),
     (80, "top_k long", _FLOAT, _ALL, QUERIES, Config(16, 64, 32, 8, 4)),
     (80, "top_k sorted", _HALVES, _ALL, QUERIES, Config(64, 64, 64, 8, 3)),
     (80, "top_k sorted", _FLOAT, _ALL, QUERIES, Config(32, 64, 32, 8, 3)),
@@ -46,7 +46,7 @@ _RULES: tuple[tuple[int, str, tuple[str, ...], tuple[int, ...], tuple[int, ...],
     (80, "top_k one", _HALVES, DIMS[1:], QUERIES, Config(1, 32, 256, 4, 1)),
     (80, "top_k one", _FLOAT, _ALL, QUERIES, Config(1, 32, 128, 4, 1)),
     (80, "similarity", _HALVES, _ALL, QUERIES[:3], Config(64, 128, 64, 8, 3)),
-    (80, "similarity", _HALVES, _ALL, _MANY, Config(128, 128, 32, 8, 3)),
+    (80, "similarity", _HALVES, _ALL, _MANY, Config(128, 64, 64, 8, 3)),
     (80, "similarity", _FLOAT, _ALL, QUERIES, Config(64, 64, 32, 8, 3)),
     (80, "similarity unaligned", _HALVES, _ALL, QUERIES, Config(64, 64, 64, 8, 3)),
     (80, "similarity unaligned", _FLOAT, _ALL, QUERIES, Config(32, 64, 32, 8, 3)),
@@ -62,14 +62,14 @@ _RULES: tuple[tuple[int, str, tuple[str, ...], tuple[int, ...], tuple[int, ...],
 )
 """Rows (sm, op, kinds, dimensions, queries, configuration) of `TABLE`; a later one wins.
 
-`top_k` has lists of up to 32 hits, `top_k long` longer ones, `top_k masked` a mask for each query or rows
-that are not aligned, `top_k sorted` no
-lists, `top_k one` one query a program.
+`top_k` has lists of up to 32 hits, `top_k long` longer ones, `top_k sorted` none, `top_k masked` a mask for each query,
+`top_k unaligned` rows that cannot be loaded 16 bytes at a time, `top_k one` one query a program.
 """
 
 INTERPRETED = {
     "top_k": Config(16, 1024, 128),
     "top_k masked": Config(16, 1024, 128),
+    "top_k unaligned": Config(16, 1024, 128),
     "top_k long": Config(16, 1024, 128),
     "top_k sorted": Config(16, 1024, 128),
     "top_k one": Config(1, 1024, 128),

@@ -65,8 +65,7 @@ def top_k(
     rescaled = None
     if scales is not None and {launch.kind_of(queries), launch.kind_of(keys)} != {"float16"}:
         rescaled = extremes((scales[0], scales[2]), device=device)
-    sm = launch.sm_of(device)
-    search = Search(queries, keys, scales, rescaled, ranges, groups, mask, min_score, flag, device, sm)
+    search = Search(queries, keys, scales, rescaled, ranges, groups, mask, min_score, flag, device)
     if k <= LARGEST_LIST:
         _in_pieces(search, longest, LARGEST_PIECE, k, scores, indices, counts)
         return
@@ -92,7 +91,6 @@ class Search:
     min_score: float | None
     flag: Any
     device: Any
-    sm: int
     first_query: int = 0
 
     @property
@@ -144,7 +142,7 @@ def _in_pieces(search: Search, longest: int, piece: int, k: int, scores: Any, in
 def _by_lists(search: Search, begin: int, end: int, k: int, scores: Any, indices: Any, counts: Any) -> None:
     """The best of the keys begin to end of each segment, with lists of candidates in registers."""
     device, count = search.device, search.count
-    batch, one = _configs(search, k)
+    batch, one = _configs(search, k, launch.sm_of(device))
     thresholds = device.full((count,), "int32", -(2**31))
     first_list = None
     if search.ranges is None:
@@ -173,7 +171,7 @@ def _by_lists(search: Search, begin: int, end: int, k: int, scores: Any, indices
 def _by_sorting(search: Search, begin: int, end: int, k: int, scores: Any, indices: Any, counts: Any) -> None:
     """As `_by_lists`, for any k: all candidates of the queries are written and sorted."""
     device = search.device
-    config, _ = _configs(search, k)
+    config, _ = _configs(search, k, launch.sm_of(device))
     found = device.full((search.count, max(end - begin, k)), "int64", candidates.EMPTY)
     if search.ranges is None:
         dense = _dense(search, config, begin, end, config.block_keys)
@@ -219,16 +217,18 @@ def _items(
     )
 
 
-def _configs(search: Search, k: int) -> tuple[Config, Config]:
+def _configs(search: Search, k: int, sm: int) -> tuple[Config, Config]:
     """Configurations for blocks of queries and for single ones."""
-    sm, dim = search.sm, int(search.queries.shape[1])
-    sides = (search.queries, search.keys)
+    dim, sides = int(search.queries.shape[1]), (search.queries, search.keys)
     one_kind = launch.kind_of(search.queries) == launch.kind_of(search.keys)
     described = one_kind and search.ranges is None and all(map(launch.is_describable, sides))
-    private = search.mask is not None and search.mask.dim() == 2
-    small = private or not (described or all(map(launch.is_aligned, sides)))
-    short = "top_k masked" if small else "top_k"
-    op = short if k <= 32 else "top_k long" if k <= LARGEST_LIST else "top_k sorted"
+    op = "top_k" if k <= LARGEST_LIST // 8 else "top_k sorted"
+    if not described and not all(map(launch.is_aligned, sides)):
+        op = "top_k unaligned"
+    elif search.mask is not None and search.mask.dim() == 2:
+        op = "top_k masked"
+    if LARGEST_LIST // 8 < k <= LARGEST_LIST:
+        op = "top_k long"
     batch = table.config_of(sm, op, search.kind, dim, max(search.count, 2), described)
     return batch, table.config_of(sm, "top_k one", search.kind, dim, 1)
 
@@ -283,10 +283,10 @@ _CASES = (
     ("groups masked", "float32", 64, 32, {"grouped": True, "normalize": True, "mask": 2, "min_score": 0.5}),
     ("long lists masked", "float16", 64, LARGEST_LIST, {"normalize": True, "mask": 2, "min_score": 0.5}),
     ("long lists masked", "float32", 64, LARGEST_LIST, {"normalize": True, "mask": 2, "min_score": 0.5}),
-    ("sorted masked", "float16", 64, 1000, {"normalize": True, "mask": 2, "min_score": 0.5}),
+    ("sorted cosines", "bfloat16", 64, 1000, {"normalize": True, "min_score": 0.5}),
     ("many uneven cosines", "bfloat16", 1024, 10, {"dim": 1040, "normalize": True}),
-    ("unaligned", "bfloat16", 1024, 10, {"dim": 1001, "normalize": True}),
-    ("unaligned", "float32", 1024, 10, {"dim": 1001, "normalize": True}),
+    ("unaligned masked", "bfloat16", 1024, 32, {"dim": 1001, "normalize": True, "mask": 2, "min_score": 0.5}),
+    ("unaligned masked", "float32", 1024, 32, {"dim": 1001, "normalize": True, "mask": 2, "min_score": 0.5}),
     ("unlike kinds", "float32", 64, 10, {"key_kind": "float16"}),
     ("one", "float16", 1, 10, {}),
     ("one cosine", "float32", 1, LARGEST_LIST, {"normalize": True, "mask": 1, "min_score": 0.5}),
@@ -317,9 +317,8 @@ def _variant(sm: int, name: str, kind: str, count: int, k: int, special: Mapping
         special.get("min_score"),
         tensor(1, kind="int64"),
         None,
-        sm,
     )
-    batch, one = _configs(search, k)
+    batch, one = _configs(search, k, sm)
     config = one if count == 1 else batch
     thresholds = None if k > LARGEST_LIST else tensor(count, kind="int32")
     grouped = (tensor(9, 6, kind="int64"), tensor(9, kind="int64")) if special.get("grouped") else None

@@ -149,11 +149,13 @@ struct Shared {
   }
   Quad get_quad(int i) const {
     Quad value{};
-    if (emulator::access_shared(data + i, sizeof(Quad), emulator::Access::read)) std::memcpy(&value, __builtin_assume_aligned(data + i, 16), sizeof value);
+    if (emulator::access_shared(data + i, sizeof(Quad), emulator::Access::read))
+      std::memcpy(&value, __builtin_assume_aligned(data + i, 16), sizeof value);
     return value;
   }
   void set_quad(int i, const Quad& value) const {
-    if (emulator::access_shared(data + i, sizeof(Quad), emulator::Access::write)) std::memcpy(__builtin_assume_aligned(data + i, 16), &value, sizeof value);
+    if (emulator::access_shared(data + i, sizeof(Quad), emulator::Access::write))
+      std::memcpy(__builtin_assume_aligned(data + i, 16), &value, sizeof value);
   }
 };
 
