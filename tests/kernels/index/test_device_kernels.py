@@ -84,11 +84,15 @@ index = VectorIndex._around(DeviceStore(4, "float32", "cosine", "cpu"))
 index.add(np.eye(4, dtype=np.float32))
 with ops.use("triton"):
     assert index.search(np.eye(4, dtype=np.float32), 1).ids.ravel().tolist() == [0, 1, 2, 3]
-for backend in ("cuda",):
+for backend, words in (
+    ("cuda", "no implementation for torch arrays on the CPU on 'cuda'"),
+    ("cpu", "its rows lie on a device, which the backend 'cpu' cannot search (ops.use asks for 'cpu')"),
+    ("reference", "which the backend 'reference' cannot search"),
+):
     try:
         with ops.use(backend):
             index.search(np.eye(4, dtype=np.float32), 1)
     except NoImplementation as error:
-        print("no implementation for torch arrays on the CPU on 'cuda'" in str(error))
+        print(words in str(error))
 """
-    assert run_without((), script, TRITON_INTERPRET="1", PRISMEM_CUDA_LIBRARY="/absent.so").split() == ["True"]
+    assert run_without((), script, TRITON_INTERPRET="1", PRISMEM_CUDA_LIBRARY="/absent.so").split() == ["True"] * 3
