@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from prismem_core.arrays.places import Place
 from prismem_core.errors import ArgumentError, NoImplementation
@@ -18,6 +17,7 @@ from prismem_core.index.device_memory import DeviceMemory, gpu_named
 from prismem_core.index.device_rows import handed_over, vectors_of
 from prismem_core.index.device_stream import CudaStreams
 from tests.device_arrays import CupyArray, JaxArray, TorchArray
+from tests.kernels.index.stand_ins import torch
 
 GIB = 1 << 30
 
