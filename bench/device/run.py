@@ -19,13 +19,13 @@ from typing import Any
 from prismem_core.ops import on_device
 
 from .. import machine
-from . import bad_inputs, codes, conformance, contest, precision
+from . import bad_inputs, codes, conformance, contest, index, precision
 from .cases import all_cases
 from .session import NotHere, Session
 from .stage import Stage, stage
 from .timing import ceilings
 
-PARTS = ("conformance", "sanitizer", "bad inputs", "precision", "timing")
+PARTS = ("conformance", "sanitizer", "bad inputs", "index", "precision", "timing")
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 
 
@@ -64,6 +64,9 @@ def main(words: argparse.Namespace, script: Path) -> int:
                 session.step("conformance", name, 3.0, partial(codes.check, here, bits, data))
     if "bad inputs" in parts:
         check_bad_inputs(session, here)
+    if "index" in parts:
+        for name, needed, check in index.steps(here):
+            session.step("index", name, needed, partial(found_by, here, check))
     if "precision" in parts:
         for kind in ("float32", "float16") if here.dry else ("float32", "float16", "bfloat16"):
             for dim in (64,) if here.dry else (1024, 4096):
@@ -91,6 +94,14 @@ def check_bad_inputs(session: Session, here: Stage) -> None:
 def name_of(check: Callable[..., Any]) -> str:
     """The name of a check in words."""
     return check.__name__.replace("_", " ")
+
+
+def found_by(here: Stage, check: Callable[[Stage], Mapping[str, Any]]) -> Mapping[str, Any]:
+    """What a check of an index finds; on the CPU kernels run in the interpreter."""
+    from prismem_core import ops
+
+    with ops.use("triton") if here.dry else contextlib.nullcontext():
+        return check(here)
 
 
 def complaint_of(here: Stage, check: Callable[[Stage], str | None]) -> dict[str, Any]:

@@ -332,7 +332,7 @@ def judge(
 
 @triton.jit(do_not_specialize=("num_programs", "blocks", "split_length", "num_keys"))
 def plan(total, items, num_programs, blocks, split_length, num_keys, BQ: tl.constexpr, BN: tl.constexpr):
-    """Items of `top_k_kernel.best_of_batch` (num_programs, 6) for the first `total` queries in order; others are empty."""
+    """Items of `top_k_kernel.best_of_batch` (num_programs, 6) for the first `total` queries of the order."""
     program = tl.program_id(0) * BN + tl.arange(0, BN)
     inside = program < num_programs
     first = (program % blocks).to(tl.int64) * BQ

@@ -113,24 +113,27 @@ class DeviceSearch:
         if not found:
             empty = np.empty((0, width), np.int64)
             return Hits(self._memory.empty((0, width), torch.float32), empty, np.empty(0, np.int64))
-        scores, places, counts, flags = (torch.cat(parts) for parts in zip(*found, strict=True))
-        # One copy, which waits for everything.
+        scores = _joined(torch, [part[0] for part in found])
         finite = request.queries.isfinite().all(dim=1).to(torch.int64)
-        host = torch.cat([places.reshape(-1), counts, finite, flags.reshape(-1)]).cpu().numpy()
-        places, counts, finite, flags = np.split(host, np.cumsum([count * width, count, count]))
+        flags = [flag for part in found for flag in part[3]]
+        cells = [part[1].reshape(-1) for part in found] + [part[2] for part in found]
+        # One copy, which waits for everything.
+        host = torch.cat([*cells, finite, *(flag.cell for flag in flags)]).cpu().numpy()
+        places, counts, finite, lowest = np.split(host, np.cumsum([count * width, count, count]))
         bad_query = None if finite.all() else int(np.argmin(finite))
-        bad = min(((int(query), int(slot)) for query, slot in flags.reshape(-1, 2) if query >= 0), default=None)
+        named = (flag.named(int(cell), selection.listed) for flag, cell in zip(flags, lowest, strict=True))
+        bad = min((pair for pair in named if pair is not None), default=None)
         return Hits(scores, places.reshape(count, width), counts, bad_query, bad)
 
     def _some(
         self, request: Request, which: slice, selection: Selection, slots: int, width: int, rows: int | None
-    ) -> tuple[Any, Any, Any, Any]:
-        """scores and slots (m, width), counts (m,) and flags (pieces, 2) of some queries: query and slot, or -1."""
+    ) -> tuple[Any, Any, Any, list[_Flag]]:
+        """scores and slots (m, width), counts (m,) and a flag a piece of some queries."""
         torch, memory = self._memory.torch, self._memory
         queries = request.queries[which]
         count = int(queries.shape[0])
         launchers, merge = self._launchers(), _Merge(torch, width)
-        flags = [memory.empty((0, 2), torch.int64)]
+        flags: list[_Flag] = []
         listed = None if selection.listed is None else memory.upload(selection.listed)
         if width:
             pieces = (
@@ -139,20 +142,17 @@ class DeviceSearch:
             with closing(pieces):
                 for piece in pieces:
                     marks = selection.marks_of(piece.start, piece.start + piece.count, which, memory)
-                    scores, places, counts, flag = self._launch(
+                    scores, places, counts, cell = self._launch(
                         launchers, queries, piece, marks, listed is None, request, width
                     )
-                    row, key = torch.div(flag, piece.count, rounding_mode="floor"), flag % piece.count + piece.start
+                    flags.append(_Flag(cell, which.start, piece.start, piece.count))
                     if listed is not None:
                         places = torch.where(places >= 0, listed[(places + piece.start).clamp(min=0)], places)
-                        key = listed[key.clamp(max=listed.shape[0] - 1)]
                     elif piece.start:
                         places = torch.where(places >= 0, places + piece.start, places)
-                    bad = torch.stack([row + which.start, key], 1)
-                    flags.append(torch.where((flag == _NOTHING_BAD)[:, None], -1, bad))
                     merge.take(scores, places, counts)
         scores, places, counts = merge.result(count, memory)
-        return scores, places, counts, torch.cat(flags)
+        return scores, places, counts, flags
 
     def _gathered(self, listed: Integers, rows: int | None) -> Generator[Piece]:
         step = rows or max(1, listed.shape[0])
@@ -184,6 +184,28 @@ class DeviceSearch:
             limits = (k, request.cosine, request.min_score)
             launchers.top_k(queries, piece.rows, None, None, marks, *limits, *hits, **more)
         return hits
+
+
+@dataclass(frozen=True)
+class _Flag:
+    """The cell of a launch over `count` keys, the first of them at `start`, for the queries from `first_query` on."""
+
+    cell: Any
+    first_query: int
+    start: int
+    count: int
+
+    def named(self, lowest: int, listed: Integers | None) -> tuple[int, int] | None:
+        """The query and the slot that the value of the cell stands for, or None."""
+        if lowest == _NOTHING_BAD:
+            return None
+        query, key = divmod(lowest, self.count)
+        place = self.start + key
+        return self.first_query + query, place if listed is None else int(listed[place])
+
+
+def _joined(torch: Any, parts: list[Any]) -> Any:
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 class _Merge:

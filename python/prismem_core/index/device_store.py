@@ -69,6 +69,8 @@ class DeviceStore:
         self._search = DeviceSearch(self._blocks, self._stream, self._scales, self._codes, self._launchers)
         self._lock = SharedLock()
         self._fixed = False
+        if self._memory.on_gpu:
+            self._launchers()  # NoImplementation now rather than in the first search
 
     def _launchers(self) -> Launchers:
         return chosen(self._memory.place) if self._given_launchers is None else self._given_launchers
@@ -184,8 +186,8 @@ class DeviceStore:
             rows = self._memory.empty((values.count, self.dim), self._blocks.dtype)
             for begin, end in values.chunks():
                 rows[begin:end].copy_(values.tensor(begin, end, self._memory))
-            if (bad := device_rows.first_bad(rows)) >= 0:
-                device_rows.refuse_row(values, bad, self.dtype, self._memory)
+                if (bad := device_rows.first_bad(rows[begin:end])) >= 0:
+                    device_rows.refuse_row(values, begin + bad, self.dtype, self._memory)
             order = np.argsort(found)
             if (found[order] != found).any():
                 rows = rows[self._memory.upload(order)]
@@ -302,9 +304,10 @@ class DeviceStore:
         slots = hits.slots[:, :used]
         ids = np.full(slots.shape, -1, np.int64)
         ids[slots >= 0] = self._slots.ids[slots[slots >= 0]]
-        parts = (hits.scores[:, :used].contiguous(), self._memory.upload(ids), self._memory.upload(hits.counts))
+        scores = hits.scores[:, :used].contiguous()
         if place.library == "numpy":
-            return SearchResult(parts[0].cpu().numpy(), ids, hits.counts.copy())
+            return SearchResult(scores.cpu().numpy(), ids, hits.counts.copy())
+        parts = (scores, self._memory.upload(ids), self._memory.upload(hits.counts))
         return SearchResult(*(device_rows.handed_over(part, place) for part in parts))
 
     def prepare(self, filter: Any) -> PreparedDeviceFilter:

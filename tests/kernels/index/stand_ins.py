@@ -1,4 +1,7 @@
-"""Stand-ins for kernels: they do what a launcher does, on tensors of the CPU, in float64."""
+"""Stand-ins for kernels: they do what a launcher does, on tensors of the CPU, in float64.
+
+Whoever imports this is skipped where there is no torch.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pytest
 
 from prismem_core import VectorIndex
 from prismem_core.index.device_blocks import BlockSizes
 from prismem_core.index.device_launchers import Launchers
 from prismem_core.index.device_store import DeviceStore
 from prismem_core.ops.mmr_select import greedy
+
+torch: Any = pytest.importorskip("torch", reason="an index on a device holds its rows through torch, which is missing")
 
 TINY = BlockSizes(least=256, most=2048, host=256)
 """A few rows a block, so that small indexes have many."""

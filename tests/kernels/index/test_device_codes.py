@@ -10,13 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from prismem_core import VectorIndex
 from prismem_core.errors import ArgumentError, NoImplementation
 from prismem_core.index import device_codes
 from prismem_core.index.device_blocks import BlockSizes
-from tests.kernels.index.stand_ins import LAUNCHERS, StandInCodes, index_on_device, launchers_with_codes
+from tests.kernels.index.stand_ins import LAUNCHERS, StandInCodes, index_on_device, launchers_with_codes, torch
 
 RNG = np.random.default_rng(5)
 ROWS = RNG.integers(-3, 4, (300, 6)).astype(np.float32)

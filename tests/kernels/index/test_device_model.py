@@ -204,5 +204,5 @@ class PairMachine(RuleBasedStateMachine):
             assert other.row_bytes - other.streamed_bytes + other.code_bytes <= self.memory_bytes
 
 
-PairMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=20, deadline=None)
+PairMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=20, deadline=None)
 TestPair = PairMachine.TestCase
