@@ -19,7 +19,7 @@ from typing import Any
 from prismem_core.ops import on_device
 
 from .. import machine
-from . import bad_inputs, codes, conformance, contest, index, precision
+from . import bad_inputs, codes, conformance, contest, cuda_library, index, precision
 from .cases import all_cases
 from .session import NotHere, Session
 from .stage import Stage, stage
@@ -48,6 +48,8 @@ def main(words: argparse.Namespace, script: Path) -> int:
         work_of_a_helper(session, here, words.worker)
         return 0
     session.add("machine", device["gpu"], "ok", **device)
+    if not here.dry and here.why_not("cuda") is not None and "PRISMEM_CUDA_LIBRARY" not in os.environ:
+        session.step("machine", "CUDA library", 60.0, partial(build_library, here))
     for backend in on_device.BACKENDS:
         if (why := here.why_not(backend)) is not None:
             session.add("machine", backend, "missing", reason=why)
@@ -78,6 +80,15 @@ def main(words: argparse.Namespace, script: Path) -> int:
     counts = ", ".join(f"{session.count(status)} {status}" for status in ("ok", "failed", "missing", "skipped"))
     print(f"steps: {counts}; records: {output}")
     return 1 if session.count("failed") else 0
+
+
+def build_library(here: Stage) -> dict[str, Any]:
+    """Build the CUDA kernels for the device at hand; helpers find them by the environment too."""
+    major, minor = here.torch.cuda.get_device_capability()
+    name = f"{major}{minor}{'a' if major == 9 else ''}"
+    target = Path(tempfile.mkdtemp(prefix="cuda-library-")) / "libprismem_cuda.so"
+    os.environ["PRISMEM_CUDA_LIBRARY"] = str(cuda_library.build(target, [name]))
+    return {"bytes": target.stat().st_size}
 
 
 def check_bad_inputs(session: Session, here: Stage) -> None:
