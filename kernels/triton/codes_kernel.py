@@ -99,7 +99,8 @@ def encode_rows(
         own_length += unit
     else:
         far = power != 1.0
-        lowered = own_length * (1.0 / power) * (1.0 + 4 * ULP) + 2.0**-126
+        # A quotient may be off by four ULP, and what falls below the normal range is less than 2**-117 for any dim.
+        lowered = own_length * (1.0 / power) * (1.0 + 16 * ULP) + 2.0**-117
         own_error = tl.where(far, lowered, own_error)
         own_length = tl.where(far, lowered, own_length)
     out = first_row + row

@@ -1,4 +1,4 @@
-"""What launches of the grouped ops and of codes read, write and multiply: near their floors, and no matrix of scores."""
+"""What launches of grouped ops and of codes read, write and multiply: near their floors, and no matrix of scores."""
 
 from __future__ import annotations
 
