@@ -20,7 +20,7 @@ EMBED = Path(__file__).parent / "embed"
 BUILT = ("80-real", "90a-real", "90-virtual")
 
 TENSOR_CORES = ("scan_tiles", "mmr_poolINS0_4HalfE", "mmr_poolINS0_8BFloat16E")
-WIDE_LOADS = ("scan_rows", "scan_tiles", "mmr_pool", "mmr_steps", "row_scales")
+WIDE_LOADS = ("scan_rows", "scan_tiles", "mmr_pool", "mmr_step", "row_scales")
 
 
 @pytest.fixture(scope="module")
