@@ -304,11 +304,9 @@ def _search_again(
     """Search the first `total` queries of `order` without codes; programs that have none of them end at once."""
     count, num_keys = int(pair.rows.shape[0]), int(pair.keys.shape[0])
     # As one group, whose queries come in an order that is known on the device alone.
-    ranges, sm = np.array([[0, num_keys]]), launch.sm_of(device)
-    exact = top_k.Search(
-        pair.rows, pair.keys, pair.scales, pair.extremes, ranges, None, mask, min_score, flag, device, sm
-    )
-    config, _ = top_k._configs(exact, k)
+    ranges = np.array([[0, num_keys]])
+    exact = top_k.Search(pair.rows, pair.keys, pair.scales, pair.extremes, ranges, None, mask, min_score, flag, device)
+    config, _ = top_k._configs(exact, k, launch.sm_of(device))
     blocks = -(-count // config.block_queries)
     splits = work.split_count(num_keys, blocks, _programs(device), 4 * config.block_keys)
     length = work.split_length(num_keys, splits, config.block_keys)
