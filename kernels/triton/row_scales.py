@@ -110,7 +110,7 @@ def variants(sm: int) -> list[Variant]:
         block_rows, block_dim = _tile(kind)
         found.append(
             Variant(
-                f"row_scales {kind}",
+                f"row_scales/{kind}",
                 "row_scales",
                 row_scales_kernel,
                 {

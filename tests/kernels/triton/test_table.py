@@ -17,7 +17,7 @@ from prismem_core.kernels.triton.launch import Config  # noqa: E402
 
 
 @pytest.mark.parametrize("sm", [0, 75, 80, 86, 90, 100])
-@pytest.mark.parametrize("op", ["top_k", "top_k masked", "top_k unaligned", "top_k long", "top_k sorted", "similarity"])
+@pytest.mark.parametrize("op", ["top_k", "top_k masked", "top_k unaligned", "top_k long", "top_k longest", "top_k sorted", "top_k one", "similarity"])
 def test_there_is_a_configuration_for_everything(sm: int, op: str) -> None:
     for kind in ("float32", "float16", "bfloat16"):
         for dim in (1, 128, 129, 5000):
@@ -96,6 +96,15 @@ def test_items_cover_each_pair_of_a_query_and_a_key_of_its_segment_once(seed: in
     assert sorted(pairs) == expected
     assert sorted(lists) == list(range(int(items.first_list[-1])))
     assert items.most_lists == max(np.diff(items.first_list).tolist(), default=0)
+
+
+def test_pieces_are_neighbours_of_no_more_than_the_largest_size() -> None:
+    assert work.pieces(10**6, 2**30, 1024, 32) == [0, 31250, 10**6]
+    assert work.pieces(2**21, 2**30, 1024, 32) == [0, 2**11, 2**16, 2**21]
+    assert work.pieces(1000, 2**30, 1024, 32) == [0, 1000]
+    assert work.pieces(250, 100, 10, 5) == [0, 20, 100, 200, 250]
+    assert work.pieces(250, 100, 251, 5) == [0, 100, 200, 250]
+    assert work.pieces(200, 100, 201, 5) == [0, 100, 200]
 
 
 def test_splits_are_whole_tiles_that_cover_the_keys() -> None:

@@ -97,13 +97,16 @@ def arguments(draw: st.DrawFn) -> Any:
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-@given(call=arguments(), programs=st.sampled_from([1, 3, 100]), piece=st.sampled_from([2**30, 90]))
+@given(call=arguments(), programs=st.sampled_from([1, 3, 100]), piece=st.sampled_from([2**30, 90]), head=st.booleans())
 def test_whole_numbers_give_exactly_the_definition(
-    small_tiles: None, call: Any, programs: int, piece: int
+    small_tiles: None, call: Any, programs: int, piece: int, head: bool
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(top_k, "PROGRAMS_PER_PROCESSOR", programs)
         patch.setattr(top_k, "LARGEST_PIECE", piece)
+        if head:
+            patch.setattr(top_k, "HEAD_FRACTION", 3)
+            patch.setattr(top_k, "LEAST_HEAD", 10)
         searches.identical(searches.hits(call, calls.flag()), ops.TOP_K.reference(call))
 
 
