@@ -49,13 +49,13 @@ def counted(**tensors: Any) -> Iterator[Counts]:
 
     load, store, dot = (getattr(InterpreterBuilder, f"create_{name}") for name in ("masked_load", "masked_store", "dot"))
 
-    def counted_load(self: Any, pointers: Any, mask: Any, *rest: Any) -> Any:
+    def counted_load(self: Any, pointers: Any, mask: Any, *rest: Any, **more: Any) -> Any:
         note(counts.loaded, pointers, mask)
-        return load(self, pointers, mask, *rest)
+        return load(self, pointers, mask, *rest, **more)
 
-    def counted_store(self: Any, pointers: Any, values: Any, mask: Any, *rest: Any) -> Any:
+    def counted_store(self: Any, pointers: Any, values: Any, mask: Any, *rest: Any, **more: Any) -> Any:
         note(counts.stored, pointers, mask)
-        return store(self, pointers, values, mask, *rest)
+        return store(self, pointers, values, mask, *rest, **more)
 
     def counted_dot(self: Any, left: Any, right: Any, *rest: Any) -> Any:
         counts.flops += 2 * left.data.size * right.data.shape[-1]
