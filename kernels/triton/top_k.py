@@ -292,7 +292,7 @@ def _arguments(
     return values
 
 
-_CASES = (
+_CASES: tuple[tuple[str, str, int, int, dict[str, Any]], ...] = (
     ("few", "float16", 16, 10, {}),
     ("more", "float16", 64, 10, {}),
     ("many", "float16", 1024, 10, {}),

@@ -60,9 +60,9 @@ class NoMemory:
 
 
 @contextmanager
-def noted(sm: int) -> Iterator[list[tuple[Any, dict[str, str], dict[str, Any], tuple[str, ...], int, int]]]:
+def noted(sm: int) -> Iterator[list[tuple[Any, dict[str, str], dict[str, Any], tuple[str, ...], int, int, Any]]]:
     """Kernels that are launched inside: kernel, signature, constants, aligned arguments, warps, stages."""
-    found: list[tuple[Any, dict[str, str], dict[str, Any], tuple[str, ...], int, int]] = []
+    found: list[tuple[Any, dict[str, str], dict[str, Any], tuple[str, ...], int, int, Any]] = []
 
     def note(
         kernel: Any, key: Any, signature: Any, device: Any, constants: Any, options: Any, attrs: Any, warmup: Any
@@ -73,7 +73,7 @@ def noted(sm: int) -> Iterator[list[tuple[Any, dict[str, str], dict[str, Any], t
             names[path[0]] for path, kinds in attrs.items() if any(kind == "tt.divisibility" for kind, _ in kinds)
         )
         types = {name: kind for name, kind in signature.items() if name not in plain}
-        found.append((kernel, types, plain, aligned, options.num_warps, options.num_stages))
+        found.append((kernel, types, plain, aligned, options.num_warps, options.num_stages, options.maxnreg))
 
     jit, cuda = triton.runtime.jit.JITFunction, torch.cuda
     replaced = {
@@ -154,13 +154,13 @@ def launched(sm: int) -> list[tuple[str, Variant]]:
     for op, words, launcher, arguments in calls(device):
         with noted(sm) as found:
             launcher(*arguments, device=device)
-        for kernel, signature, constants, aligned, warps, stages in found:
+        for kernel, signature, constants, aligned, warps, stages, registers in found:
             key = repr((kernel.fn.__qualname__, signature, constants, aligned, warps, stages))
             of_kernel = [variant for variants in shipped.values() for variant in variants if variant.kernel is kernel]
             notes = {name: text for variant in of_kernel for name, text in variant.notes.items()}
             batched = any(variant.batched for variant in of_kernel)
             name = f"{op} {words}: {kernel.fn.__name__}"
-            variant = Variant(name, op, kernel, signature, constants, aligned, warps, stages, batched, notes)
+            variant = Variant(name, op, kernel, signature, constants, aligned, warps, stages, batched, notes, registers)
             seen.setdefault(key, (key, variant))
     return list(seen.values())
 

@@ -1,4 +1,4 @@
-"""top_k with Triton: the examples of the op, whole numbers bit for bit, however the work is cut, and what is flagged."""
+"""top_k with Triton: the examples of the op, whole numbers bit for bit however work is cut, and what is flagged."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from prismem_core import ops  # noqa: E402
-from prismem_core.kernels.triton import candidates, table, top_k  # noqa: E402
-from prismem_core.kernels.triton.row_scales import row_scales  # noqa: E402
-from prismem_core.ops.inputs import bfloat16_bits, special_rows, unit_rows  # noqa: E402
-from tests.kernels.triton import calls, searches  # noqa: E402
+from prismem_core import ops
+from prismem_core.kernels.triton import candidates, table, top_k
+from prismem_core.kernels.triton.row_scales import row_scales
+from prismem_core.ops.inputs import bfloat16_bits, special_rows, unit_rows
+from tests.kernels.triton import calls, searches
 
 # Partial sums of rows 7 and 8 of the special ones leave float32's range, and what follows depends on their order.
 EXAMPLES = [
