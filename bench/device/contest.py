@@ -96,7 +96,7 @@ def judged(
 
 def summary(records: Sequence[Mapping[str, Any]]) -> str:
     """The short table that comes last."""
-    lines = ["case                                                 ms by competitor; floor; goals"]
+    lines = [f"{'case':52s} ms by competitor; floor at the rates of this run; goals"]
     for record in records:
         if record["part"] != "timing" or "times" not in record:
             continue

@@ -19,13 +19,13 @@ from typing import Any
 from prismem_core.ops import on_device
 
 from .. import machine
-from . import bad_inputs, codes, conformance, contest, precision
+from . import bad_inputs, codes, conformance, contest, cuda_library, index, precision
 from .cases import all_cases
 from .session import NotHere, Session
 from .stage import Stage, stage
 from .timing import ceilings
 
-PARTS = ("conformance", "sanitizer", "bad inputs", "precision", "timing")
+PARTS = ("conformance", "sanitizer", "bad inputs", "index", "precision", "timing")
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 
 
@@ -48,6 +48,8 @@ def main(words: argparse.Namespace, script: Path) -> int:
         work_of_a_helper(session, here, words.worker)
         return 0
     session.add("machine", device["gpu"], "ok", **device)
+    if not here.dry and here.why_not("cuda") is not None and "PRISMEM_CUDA_LIBRARY" not in os.environ:
+        session.step("machine", "CUDA library", 60.0, partial(build_library, here))
     for backend in on_device.BACKENDS:
         if (why := here.why_not(backend)) is not None:
             session.add("machine", backend, "missing", reason=why)
@@ -64,6 +66,9 @@ def main(words: argparse.Namespace, script: Path) -> int:
                 session.step("conformance", name, 3.0, partial(codes.check, here, bits, data))
     if "bad inputs" in parts:
         check_bad_inputs(session, here)
+    if "index" in parts:
+        for name, needed, check in index.steps(here):
+            session.step("index", name, needed, partial(found_by, here, check))
     if "precision" in parts:
         for kind in ("float32", "float16") if here.dry else ("float32", "float16", "bfloat16"):
             for dim in (64,) if here.dry else (1024, 4096):
@@ -75,6 +80,15 @@ def main(words: argparse.Namespace, script: Path) -> int:
     counts = ", ".join(f"{session.count(status)} {status}" for status in ("ok", "failed", "missing", "skipped"))
     print(f"steps: {counts}; records: {output}")
     return 1 if session.count("failed") else 0
+
+
+def build_library(here: Stage) -> dict[str, Any]:
+    """Build the CUDA kernels for the device at hand; helpers find them by the environment too."""
+    major, minor = here.torch.cuda.get_device_capability()
+    name = f"{major}{minor}{'a' if major == 9 else ''}"
+    target = Path(tempfile.mkdtemp(prefix="cuda-library-")) / "libprismem_cuda.so"
+    os.environ["PRISMEM_CUDA_LIBRARY"] = str(cuda_library.build(target, [name]))
+    return {"bytes": target.stat().st_size}
 
 
 def check_bad_inputs(session: Session, here: Stage) -> None:
@@ -91,6 +105,14 @@ def check_bad_inputs(session: Session, here: Stage) -> None:
 def name_of(check: Callable[..., Any]) -> str:
     """The name of a check in words."""
     return check.__name__.replace("_", " ")
+
+
+def found_by(here: Stage, check: Callable[[Stage], Mapping[str, Any]]) -> Mapping[str, Any]:
+    """What a check of an index finds; on the CPU kernels run in the interpreter."""
+    from prismem_core import ops
+
+    with ops.use("triton") if here.dry else contextlib.nullcontext():
+        return check(here)
 
 
 def complaint_of(here: Stage, check: Callable[[Stage], str | None]) -> dict[str, Any]:
@@ -170,7 +192,7 @@ class Helper:
         if self._output.is_file():
             for line in self._output.read_text(encoding="utf-8").splitlines():
                 with contextlib.suppress(json.JSONDecodeError):
-                    session.keep(json.loads(line))
+                    session.keep({**json.loads(line), **session.common})
         if code:
             self._log.seek(0)
             session.add("helpers", self.name, "failed", reason=f"exit code {code}: {self._log.read()[-1500:]}")

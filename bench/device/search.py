@@ -68,14 +68,14 @@ def same_hits(
     return agree
 
 
-def top_k_contest(m: int, d: int, kind: str = "float16") -> Callable[[Stage], Contest]:
+def top_k_contest(m: int, d: int, hits: int, kind: str = "float16") -> Callable[[Stage], Contest]:
     """Ours against torch with float32 and with narrow scores, and against libraries that are installed."""
 
     def make(stage: Stage) -> Contest:
         if stage.dry and kind == "bfloat16":
             raise NotHere("the interpreter multiplies the bits of bfloat16 as if they were numbers")
         torch = stage.torch
-        n, k = (256, 5) if stage.dry else (10**6, 100)
+        n, k = (256, 5) if stage.dry else (10**6, hits)
         size, width = (min(m, 4), 32) if stage.dry else (m, d)
         queries, keys = corpus(stage, size, n, width, kind)
 
@@ -151,21 +151,23 @@ def similarity_contest(stage: Stage) -> Contest:
     return Contest(competitors, agree, capturable=("triton",), matrix_bytes=4 * m * n)
 
 
-def _top_k_case(m: int, d: int, *goals: Goal, kind: str = "float16", seconds: float = 12.0) -> Timed:
-    name = f"top_k, {m} {'query' if m == 1 else 'queries'}, d={d}{'' if kind == 'float16' else f', {kind}'}"
-    work = floors.top_k(m, 10**6, d, 100, kind)
+def _top_k_case(m: int, d: int, k: int, *goals: Goal, kind: str = "float16", seconds: float = 12.0) -> Timed:
+    name = f"top_k, {m} {'query' if m == 1 else 'queries'}, d={d}, k={k}{'' if kind == 'float16' else f', {kind}'}"
+    work = floors.top_k(m, 10**6, d, k, kind)
     tiny = floors.top_k(min(m, 4), 256, 32, 5, kind)
-    return Timed(name, lambda dry: tiny if dry else work, top_k_contest(m, d, kind), goals, seconds)
+    return Timed(name, lambda dry: tiny if dry else work, top_k_contest(m, d, k, kind), goals, seconds)
 
 
 MEMORY = Goal("triton", "memory", 0.01)
 
 CASES = (
-    _top_k_case(1, 1024, Goal("triton", "bandwidth", 0.85)),
-    _top_k_case(64, 1024, Goal("triton", "torch", 1.4), MEMORY),
-    _top_k_case(1024, 1024, Goal("triton", "torch", 1.8), MEMORY),
-    _top_k_case(64, 1024, kind="bfloat16"),
-    _top_k_case(64, 1024, kind="float32", seconds=15.0),
+    _top_k_case(1, 1024, 10, Goal("triton", "bandwidth", 0.85)),
+    _top_k_case(64, 1024, 10, Goal("triton", "torch", 1.4), MEMORY),
+    _top_k_case(1024, 1024, 10, Goal("triton", "torch", 1.8), MEMORY),
+    _top_k_case(64, 1024, 100, Goal("triton", "torch", 1.4)),
+    _top_k_case(1024, 1024, 100, Goal("triton", "torch", 1.8)),
+    _top_k_case(64, 1024, 10, kind="bfloat16"),
+    _top_k_case(64, 1024, 10, kind="float32", seconds=15.0),
     Timed(
         "similarity, 1024 x 100,000, d=1024",
         lambda dry: floors.similarity(8, 64, 32) if dry else floors.similarity(1024, 10**5, 1024),

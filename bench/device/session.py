@@ -24,7 +24,7 @@ class Session:
         self.records: list[dict[str, Any]] = []
         self._output = output
         self._end = time.monotonic() + seconds
-        self._common = dict(common)
+        self.common = dict(common)
         self._quiet = quiet
         output.parent.mkdir(parents=True, exist_ok=True)
 
@@ -62,7 +62,7 @@ class Session:
 
     def add(self, part: str, name: str, status: str, **more: Any) -> None:
         """Write one record."""
-        self.keep({"part": part, "name": name, "status": status, **self._common, **more})
+        self.keep({"part": part, "name": name, "status": status, **self.common, **more})
 
     def keep(self, record: dict[str, Any]) -> None:
         """Write a record that is whole."""

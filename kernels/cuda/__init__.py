@@ -12,13 +12,14 @@ from prismem_core.kernels.cuda.launchers import (
     top_k,
     top_k_merge,
 )
-from prismem_core.kernels.cuda.library import DeviceMemoryError, KernelError, architectures, available
+from prismem_core.kernels.cuda.library import DeviceMemoryError, KernelError, architectures, available, is_emulator
 
 __all__ = [
     "DeviceMemoryError",
     "KernelError",
     "architectures",
     "available",
+    "is_emulator",
     "mmr_select",
     "row_scales",
     "segment_max_similarity",

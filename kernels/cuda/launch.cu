@@ -1,6 +1,6 @@
-#include "launch.cuh"
-
 #include <exception>
+
+#include "launch.cuh"
 
 #ifndef PRISMEM_CUDA_ARCHITECTURES
 #define PRISMEM_CUDA_ARCHITECTURES "emulator"
@@ -47,8 +47,10 @@ int failed(cudaError_t error, const char* during) {
     case cudaErrorUnsupportedPtxVersion:
       return failed(PRISMEM_CUDA_ARCHITECTURE, reason + "; the library was built for " PRISMEM_CUDA_ARCHITECTURES
                                                         ", build it with -DCMAKE_CUDA_ARCHITECTURES for this device");
-    case cudaErrorMemoryAllocation: return failed(PRISMEM_CUDA_MEMORY, reason);
-    default: return failed(PRISMEM_CUDA_FAILURE, reason);
+    case cudaErrorMemoryAllocation:
+      return failed(PRISMEM_CUDA_MEMORY, reason);
+    default:
+      return failed(PRISMEM_CUDA_FAILURE, reason);
   }
 }
 

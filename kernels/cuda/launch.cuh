@@ -42,8 +42,8 @@ int launch(void (*kernel)(Parameters...), std::int64_t blocks, int threads, int 
     const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
     if (error != cudaSuccess) return failed(error, "asking for shared memory");
   }
-  kernel<<<static_cast<unsigned>(blocks), static_cast<unsigned>(threads), static_cast<std::size_t>(shared_bytes), static_cast<cudaStream_t>(stream)>>>(
-      static_cast<Parameters>(arguments)...);
+  kernel<<<static_cast<unsigned>(blocks), static_cast<unsigned>(threads), static_cast<std::size_t>(shared_bytes),
+           static_cast<cudaStream_t>(stream)>>>(static_cast<Parameters>(arguments)...);
   const cudaError_t error = cudaGetLastError();
   return error == cudaSuccess ? PRISMEM_CUDA_OK : failed(error, "launching a kernel");
 }
@@ -56,7 +56,8 @@ class OnDevice {
 
 template <class... Parameters, class... Arguments>
 int launch(void (*kernel)(Parameters...), std::int64_t blocks, int threads, int shared_bytes, void*, const Arguments&... arguments) {
-  const std::string fault = emulator::launch(blocks, threads, static_cast<std::size_t>(shared_bytes), [&] { kernel(static_cast<Parameters>(arguments)...); });
+  const std::string fault =
+      emulator::launch(blocks, threads, static_cast<std::size_t>(shared_bytes), [&] { kernel(static_cast<Parameters>(arguments)...); });
   return fault.empty() ? PRISMEM_CUDA_OK : failed(PRISMEM_CUDA_FAILURE, "emulator: " + fault);
 }
 #endif
@@ -67,9 +68,12 @@ RowsView view_of(const prismem_cuda_rows& rows);
 template <class Run>
 int with_kind(Kind kind, Run run) {
   switch (kind) {
-    case Kind::float16: return run(Half{});
-    case Kind::bfloat16: return run(BFloat16{});
-    default: return run(float{});
+    case Kind::float16:
+      return run(Half{});
+    case Kind::bfloat16:
+      return run(BFloat16{});
+    default:
+      return run(float{});
   }
 }
 

@@ -1,7 +1,7 @@
 """Launchers of the CUDA kernels, one an op: they fill arrays that the caller's library has made, on its current stream.
 
-A launcher neither waits for the device nor reads its memory. Tables of segments are copied to the device for each call; a call
-without segments copies nothing, so that it can be captured in a CUDA graph.
+A launcher neither waits for the device nor reads its memory. Tables of segments are copied to the device for each call;
+a call without segments copies nothing, so that it can be captured in a CUDA graph.
 """
 
 from __future__ import annotations
@@ -27,10 +27,9 @@ def _rows(array: Any, name: str, scales: Scales = None) -> RowsStruct:
             f"{name}: expected two axes of float32, float16 or bfloat16, got {view.kind} of shape {view.shape}"
         )
     count, dim = view.shape
-    if count and ((dim > 1 and view.strides[1] != 1) or (dim and count > 1 and view.strides[0] < 0)):
+    if count and dim > 1 and view.strides[1] != 1:
         raise ArgumentError(
-            f"{name}: the elements of a row must be neighbours and rows must not run backwards, got strides "
-            f"{view.strides}; pass a contiguous copy"
+            f"{name}: the elements of a row must be neighbours, got strides {view.strides}; pass a contiguous copy"
         )
     stride = view.strides[0] if count > 1 and dim else dim
     powers, inverses = (None, None) if scales is None else (view_of(part).pointer for part in scales)
@@ -300,6 +299,7 @@ def mmr_select(
     device: Device,
     key_scales: Scales = None,
     path: str = "auto",
+    span: int = 0,
 ) -> None:
     """Fill the picks of each query in the order of selection: `indices` (m, k) int64, `scores` (m, k) float32, `counts`
     (m,) int64. Ties: the lowest index. `flag` covers the relevance of allowed pairs alone.
@@ -326,5 +326,6 @@ def mmr_select(
         least=min_relevance,
         flag=flag,
         path=path,
+        span=span,
     )
     call("mmr_select", *search.arguments(), float(relevance_weight), *search.memory(), *outputs)

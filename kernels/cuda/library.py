@@ -1,4 +1,4 @@
-"""The shared library of CUDA kernels: found beside this file or named by PRISMEM_CUDA_LIBRARY, loaded when it is needed."""
+"""The shared library of CUDA kernels, beside this file or named by PRISMEM_CUDA_LIBRARY; loaded when it is needed."""
 
 from __future__ import annotations
 
@@ -144,6 +144,14 @@ def message() -> str:
 def architectures() -> str:
     """The GPU architectures that the library holds code for, or "emulator"."""
     return (library().prismem_cuda_architectures() or b"").decode()
+
+
+def is_emulator() -> bool:
+    """Whether the library runs its kernels on the CPU, over arrays there; False where there is no library."""
+    try:
+        return bool(library().prismem_cuda_is_emulator())
+    except NoImplementation:
+        return False
 
 
 def call(function: str, *arguments: Any) -> None:

@@ -13,11 +13,13 @@ struct Mmr {
   std::int64_t* indices;  // (queries, k)
   float* scores;
   std::int64_t* counts;
-  float* state;           // (queries, 2, longest) for the way that computes similarities step by step
+  float* state;  // (queries, 2, longest) for the way that computes similarities step by step
   std::int64_t longest;
 
-  PRISMEM_DEVICE std::int64_t begin(std::int64_t query) const { return ranges == nullptr ? 0 : load(ranges + 2 * query); }
-  PRISMEM_DEVICE std::int64_t end(std::int64_t query) const { return ranges == nullptr ? scan.keys.count : load(ranges + 2 * query + 1); }
+  PRISMEM_DEVICE std::int64_t begin(std::int64_t query) const { return ranges == nullptr ? 0 : load_uniform(ranges + 2 * query); }
+  PRISMEM_DEVICE std::int64_t end(std::int64_t query) const {
+    return ranges == nullptr ? scan.keys.count : load_uniform(ranges + 2 * query + 1);
+  }
 
   // In double, each step rounded as the definition rounds it.
   PRISMEM_DEVICE double score(float relevance, float penalty) const {

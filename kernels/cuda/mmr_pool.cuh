@@ -89,7 +89,7 @@ struct PoolTile<float> {
   }
   PRISMEM_DEVICE void add(Shared<float> stage, int top, int left, int lane) {
     constexpr int kPitch = kPoolPitchBytes / 4;
-    const auto get = [&](int row, int k, float (&to)[4]) { unpack(stage.get_quad(row * kPitch + k), to, float{}); };
+    const auto get = [&](int row, int k, float(&to)[4]) { unpack(stage.get_quad(row * kPitch + k), to, float{}); };
 #pragma unroll 1
     for (int k = 0; k < kPoolRowBytes / 4; k += 4) {
       float a[4][4];
@@ -118,8 +118,8 @@ struct PoolTile<float> {
 };
 
 // Makes picks until `k` or none is left; by one warp, of `count` candidates.
-PRISMEM_DEVICE void pick_greedily(const Mmr& mmr, std::int64_t query, std::int64_t begin, int count, Shared<float> relevances, Shared<float> triangle,
-                                  Shared<int> ids) {
+PRISMEM_DEVICE void pick_greedily(const Mmr& mmr, std::int64_t query, std::int64_t begin, int count, Shared<float> relevances,
+                                  Shared<float> triangle, Shared<int> ids) {
   constexpr int kOwn = kPool / kWarp;
   const int lane = thread_index() % kWarp;
   float relevance[kOwn], penalty[kOwn];
@@ -158,7 +158,8 @@ PRISMEM_DEVICE void pick_greedily(const Mmr& mmr, std::int64_t query, std::int64
 }
 
 template <class T>
-PRISMEM_KERNEL(kPoolThreads, 1) mmr_pool(const Mmr mmr, const PoolLayout layout) {
+PRISMEM_KERNEL(kPoolThreads, 1)
+mmr_pool(const Mmr mmr, const PoolLayout layout) {
   constexpr int kDim = kPoolRowBytes / static_cast<int>(sizeof(T));
   constexpr int kPitch = kPoolPitchBytes / static_cast<int>(sizeof(T));
   const Scan& scan = mmr.scan;
@@ -197,7 +198,8 @@ PRISMEM_KERNEL(kPoolThreads, 1) mmr_pool(const Mmr mmr, const PoolLayout layout)
         bring(scan.keys, real, real ? begin + ids.get(row) : 0, from + column, scan.dim, stage + (row * kPitch + column));
       }
       const Shared<float> query_stage = Shared<float>::at(issued_stage * layout.stage() + layout.query_stage());
-      if (thread < kDim) query_stage.set(thread, from + thread < scan.dim ? element(scan.queries, query, from + thread) * query_power : 0.0f);
+      if (thread < kDim)
+        query_stage.set(thread, from + thread < scan.dim ? element(scan.queries, query, from + thread) * query_power : 0.0f);
       issued_stage = issued_stage == kPoolStages - 1 ? 0 : issued_stage + 1;
       ++issued;
     }

@@ -1,10 +1,9 @@
-#include "plan.hpp"
-
 #include <algorithm>
 #include <string>
 #include <vector>
 
 #include "launch.cuh"
+#include "plan.hpp"
 #include "scan.cuh"
 
 namespace prismem::cuda {
@@ -17,14 +16,20 @@ std::string number(std::int64_t value) { return std::to_string(value); }
 
 int queries_of_path(int path) {
   switch (path) {
-    case PRISMEM_CUDA_PATH_ROWS_BATCH: return 4;
-    case PRISMEM_CUDA_PATH_TILES_SMALL: return 16;
-    case PRISMEM_CUDA_PATH_TILES: return 64;
-    default: return 1;
+    case PRISMEM_CUDA_PATH_ROWS_BATCH:
+      return 4;
+    case PRISMEM_CUDA_PATH_TILES_SMALL:
+      return 16;
+    case PRISMEM_CUDA_PATH_TILES:
+      return 64;
+    default:
+      return 1;
   }
 }
 
-bool has_tiles(const prismem_cuda_search& search) { return search.queries.kind == search.keys.kind && search.keys.kind != PRISMEM_CUDA_FLOAT32 && search.keys.dim > 0; }
+bool has_tiles(const prismem_cuda_search& search) {
+  return search.queries.kind == search.keys.kind && search.keys.kind != PRISMEM_CUDA_FLOAT32 && search.keys.dim > 0;
+}
 
 // How many queries share a range of keys, on average over the ranges that have any.
 std::vector<std::int64_t> group_sizes(const prismem_cuda_search& search) {
@@ -44,13 +49,16 @@ Range range_of(const prismem_cuda_search& search, std::size_t group) {
   return {search.ranges[2 * group], search.ranges[2 * group + 1]};
 }
 
-std::int64_t splits_of(const Range& range, std::int64_t span) { return std::max<std::int64_t>(1, (range.end - range.begin + span - 1) / span); }
+std::int64_t splits_of(const Range& range, std::int64_t span) {
+  return std::max<std::int64_t>(1, (range.end - range.begin + span - 1) / span);
+}
 
 int chosen_path(const prismem_cuda_search& search, int op, const prismem_cuda_plan& plan, std::int64_t queries_a_group) {
   if (op == PRISMEM_CUDA_MMR_SELECT) return plan.longest <= kLargestPool ? PRISMEM_CUDA_PATH_POOL : PRISMEM_CUDA_PATH_STEPS;
-  if (op == PRISMEM_CUDA_SIMILARITY) return has_tiles(search) && queries_a_group >= 8 ? PRISMEM_CUDA_PATH_TILES : PRISMEM_CUDA_PATH_ROWS_BATCH;
+  if (op == PRISMEM_CUDA_SIMILARITY)
+    return has_tiles(search) && queries_a_group >= 8 ? PRISMEM_CUDA_PATH_TILES : PRISMEM_CUDA_PATH_ROWS_BATCH;
   if (has_tiles(search) && queries_a_group >= 8) {
-    const bool wide = op == PRISMEM_CUDA_TOP_K && std::min(search.k, plan.longest) > kWidestTiles;
+    const bool wide = op == PRISMEM_CUDA_TOP_K && search.k > kWidestTiles;
     return queries_a_group > 16 && !wide ? PRISMEM_CUDA_PATH_TILES : PRISMEM_CUDA_PATH_TILES_SMALL;
   }
   return queries_a_group >= 2 ? PRISMEM_CUDA_PATH_ROWS_BATCH : PRISMEM_CUDA_PATH_ROWS;
@@ -58,29 +66,32 @@ int chosen_path(const prismem_cuda_search& search, int op, const prismem_cuda_pl
 
 int checked(const prismem_cuda_search& search) {
   for (const prismem_cuda_rows* rows : {&search.queries, &search.keys}) {
-    if (rows->count < 0 || rows->dim < 0 || rows->stride < 0 || rows->kind < 0 || rows->kind > PRISMEM_CUDA_BFLOAT16) {
-      return failed(PRISMEM_CUDA_ARGUMENT, "rows: expected a count, a dimension and a stride of at least 0 and a kind from 0 to 2, got " +
-                                               number(rows->count) + ", " + number(rows->dim) + ", " + number(rows->stride) + ", " + number(rows->kind));
+    if (rows->count < 0 || rows->dim < 0 || rows->kind < 0 || rows->kind > PRISMEM_CUDA_BFLOAT16) {
+      return failed(PRISMEM_CUDA_ARGUMENT, "rows: expected a count and a dimension of at least 0 and a kind from 0 to 2, got " +
+                                               number(rows->count) + ", " + number(rows->dim) + ", " + number(rows->kind));
     }
   }
   if (search.queries.dim != search.keys.dim) {
-    return failed(PRISMEM_CUDA_ARGUMENT, "keys: expected " + number(search.queries.dim) + " dimensions, as the queries have, got " + number(search.keys.dim));
+    return failed(PRISMEM_CUDA_ARGUMENT,
+                  "keys: expected " + number(search.queries.dim) + " dimensions, as the queries have, got " + number(search.keys.dim));
   }
   if (search.k < 0) return failed(PRISMEM_CUDA_ARGUMENT, "k: expected at least 0, got " + number(search.k));
   if (search.ranges == nullptr) return PRISMEM_CUDA_OK;
   if (search.groups == nullptr && search.segments != search.queries.count) {
-    return failed(PRISMEM_CUDA_ARGUMENT, "ranges: expected one a query, " + number(search.queries.count) + ", or groups; got " + number(search.segments));
+    return failed(PRISMEM_CUDA_ARGUMENT,
+                  "ranges: expected one a query, " + number(search.queries.count) + ", or groups; got " + number(search.segments));
   }
   for (std::int64_t g = 0; g < search.segments; ++g) {
     const Range range = range_of(search, static_cast<std::size_t>(g));
     if (range.begin < 0 || range.end < range.begin || range.end > search.keys.count) {
-      return failed(PRISMEM_CUDA_ARGUMENT, "ranges: range " + number(g) + " goes from " + number(range.begin) + " to " + number(range.end) + " of " +
-                                               number(search.keys.count) + " keys");
+      return failed(PRISMEM_CUDA_ARGUMENT, "ranges: range " + number(g) + " goes from " + number(range.begin) + " to " + number(range.end) +
+                                               " of " + number(search.keys.count) + " keys");
     }
   }
   for (std::int64_t q = 0; search.groups != nullptr && q < search.queries.count; ++q) {
     if (search.groups[q] < 0 || search.groups[q] >= search.segments) {
-      return failed(PRISMEM_CUDA_ARGUMENT, "groups: query " + number(q) + " has group " + number(search.groups[q]) + " of " + number(search.segments));
+      return failed(PRISMEM_CUDA_ARGUMENT,
+                    "groups: query " + number(q) + " has group " + number(search.groups[q]) + " of " + number(search.segments));
     }
   }
   return PRISMEM_CUDA_OK;
@@ -106,7 +117,10 @@ Layout layout_of(const prismem_cuda_search& search, int op, const prismem_cuda_p
   if (plan.splits > 1 && op == PRISMEM_CUDA_TOP_K) layout.partial = take(plan.lists * plan.width * 8);
   if (plan.splits > 1 && op == PRISMEM_CUDA_SEGMENT_MAX_SIMILARITY) layout.partial = take(plan.lists * 8);
   if (op == PRISMEM_CUDA_TOP_K && search.k > kWidestPass) layout.ceilings = take(search.queries.count * 8);
-  if (plan.path == PRISMEM_CUDA_PATH_STEPS) layout.state = take(search.queries.count * plan.longest * 8);
+  if (plan.path == PRISMEM_CUDA_PATH_STEPS) {
+    layout.partial = take(plan.lists * 16);  // the best candidates of two launches
+    layout.state = take(search.queries.count * plan.longest * 8);
+  }
   return layout;
 }
 
@@ -125,14 +139,16 @@ extern "C" int prismem_cuda_plan_search(const prismem_cuda_search* search, int o
     used += sizes[g] > 0 ? 1 : 0;
   }
   if (plan->longest > 0x7fffffff) {
-    return failed(PRISMEM_CUDA_ARGUMENT, "keys: a query may see at most 2147483647 keys in one call, got " + number(plan->longest) + "; search pieces of them");
+    return failed(PRISMEM_CUDA_ARGUMENT,
+                  "keys: a query may see at most 2147483647 keys in one call, got " + number(plan->longest) + "; search pieces of them");
   }
   const std::int64_t queries_a_group = used == 0 ? 0 : (search->queries.count + used - 1) / used;
   if (plan->path == PRISMEM_CUDA_PATH_AUTO) plan->path = chosen_path(*search, op, *plan, queries_a_group);
   const bool tiles = plan->path == PRISMEM_CUDA_PATH_TILES || plan->path == PRISMEM_CUDA_PATH_TILES_SMALL;
-  if (tiles && !has_tiles(*search)) return failed(PRISMEM_CUDA_ARGUMENT, "path: tensor cores take rows of float16 or of bfloat16, and no mixture");
+  if (tiles && !has_tiles(*search))
+    return failed(PRISMEM_CUDA_ARGUMENT, "path: tensor cores take rows of float16 or of bfloat16, and no mixture");
   plan->block_queries = queries_of_path(plan->path);
-  plan->width = std::min({search->k, plan->longest, kWidestPass});
+  plan->width = std::min(search->k, kWidestPass);
   if (plan->path == PRISMEM_CUDA_PATH_TILES && op == PRISMEM_CUDA_TOP_K && plan->width > kWidestTiles) {
     return failed(PRISMEM_CUDA_ARGUMENT, "path: blocks of 64 queries keep at most 64 hits each");
   }
@@ -140,22 +156,26 @@ extern "C" int prismem_cuda_plan_search(const prismem_cuda_search* search, int o
     if (plan->path == PRISMEM_CUDA_PATH_POOL && plan->longest > kLargestPool) {
       return failed(PRISMEM_CUDA_ARGUMENT, "path: a pool holds at most 256 candidates, got " + number(plan->longest));
     }
-    plan->items = search->queries.count;
-    plan->splits = 1;
-    plan->span = plan->longest;
-    plan->lists = 0;
+    if (plan->path == PRISMEM_CUDA_PATH_POOL) plan->span = std::max<std::int64_t>(1, plan->longest);
+    if (plan->span <= 0) {
+      const std::int64_t blocks = static_cast<std::int64_t>(processors(search->device)) * 2;
+      plan->span = up(std::max<std::int64_t>(256, (search->queries.count * plan->longest + blocks - 1) / blocks), kRowsAWarp * kScanWarps);
+    }
+    plan->splits = std::max<std::int64_t>(1, (plan->longest + plan->span - 1) / plan->span);
+    plan->items = search->queries.count * plan->splits;
+    plan->lists = 2 * plan->items;
     plan->table_length = search->ranges == nullptr ? 0 : 2 * search->queries.count;
     plan->workspace_bytes = layout_of(*search, op, *plan).bytes;
     return PRISMEM_CUDA_OK;
   }
   if (plan->span <= 0) {
-    // Enough blocks to fill the device a few times, but pieces long enough that their partial results do not matter.
+    // Two blocks of the same size for each multiprocessor, but pieces long enough that their partial results do not matter.
     std::int64_t work = 0;
     for (std::size_t g = 0; g < sizes.size(); ++g) {
       const Range range = range_of(*search, g);
       work += (sizes[g] + plan->block_queries - 1) / plan->block_queries * (range.end - range.begin);
     }
-    const std::int64_t blocks = static_cast<std::int64_t>(processors(search->device)) * (tiles ? 2 : 4);
+    const std::int64_t blocks = static_cast<std::int64_t>(processors(search->device)) * 2;
     plan->span = up(std::max<std::int64_t>(1024, (work + blocks - 1) / blocks), kScanRound);
   }
   plan->items = plan->lists = 0;
@@ -200,7 +220,8 @@ extern "C" int prismem_cuda_fill_table(const prismem_cuda_search* search, const 
     for (std::int64_t split = 0; split < splits; ++split) {
       const std::int64_t begin = range.begin + split * plan->span, end = std::min(range.end, begin + plan->span);
       for (std::int64_t q = firsts[g]; q < firsts[g + 1]; q += plan->block_queries) {
-        const Item one{q, std::min<std::int64_t>(plan->block_queries, firsts[g + 1] - q), begin, end, range.begin, offsets[q] + split, splits};
+        const Item one{q,     std::min<std::int64_t>(plan->block_queries, firsts[g + 1] - q), begin, end, range.begin, offsets[q] + split,
+                       splits};
         for (const std::int64_t field : {one.first, one.queries, one.begin, one.end, one.base, one.slot, one.slot_step}) *item++ = field;
       }
     }

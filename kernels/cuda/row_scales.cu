@@ -1,6 +1,5 @@
-#include "row_scales.cuh"
-
 #include "launch.cuh"
+#include "row_scales.cuh"
 
 namespace prismem::cuda {
 

@@ -9,7 +9,8 @@ constexpr int kScalesThreads = 256;
 
 // One warp a row. A zero row has the inverse length 0; a row with NaN or infinity has NaN.
 template <class T>
-PRISMEM_KERNEL(kScalesThreads, 2) row_scales(const RowsView rows, std::int64_t dim, float* powers, float* inverses) {
+PRISMEM_KERNEL(kScalesThreads, 2)
+row_scales(const RowsView rows, std::int64_t dim, float* powers, float* inverses) {
   constexpr int kElements = kQuadElements<T>;
   const int lane = thread_index() % kWarp;
   const std::int64_t row = block_index() * (kScalesThreads / kWarp) + thread_index() / kWarp;

@@ -11,11 +11,11 @@ enum class Kind : std::int32_t { float32 = 0, float16 = 1, bfloat16 = 2 };
 struct RowsView {
   const void* data;
   std::int64_t count;
-  std::int64_t stride;     // in elements
+  std::int64_t stride;  // in elements
   Kind kind;
-  std::int32_t aligned;    // each row starts at a multiple of sixteen bytes
-  const float* powers;     // null, or for each row a power of two that keeps its squares in range,
-  const float* inverses;   // and the inverse length of the row times that power
+  std::int32_t aligned;   // each row starts at a multiple of sixteen bytes
+  const float* powers;    // null, or for each row a power of two that keeps its squares in range,
+  const float* inverses;  // and the inverse length of the row times that power
 };
 
 template <class T>
@@ -25,14 +25,18 @@ PRISMEM_DEVICE const T* row_of(const RowsView& rows, std::int64_t row) {
 
 PRISMEM_DEVICE float element(const RowsView& rows, std::int64_t row, std::int64_t position) {
   switch (rows.kind) {
-    case Kind::float16: return to_float(load(row_of<Half>(rows, row) + position));
-    case Kind::bfloat16: return to_float(load(row_of<BFloat16>(rows, row) + position));
-    default: return load(row_of<float>(rows, row) + position);
+    case Kind::float16:
+      return to_float(load(row_of<Half>(rows, row) + position));
+    case Kind::bfloat16:
+      return to_float(load(row_of<BFloat16>(rows, row) + position));
+    default:
+      return load(row_of<float>(rows, row) + position);
   }
 }
 
 // The inner product in double: sums of large finite numbers may leave the range of float where the result does not.
-PRISMEM_DEVICE float wide_product(const RowsView& left, std::int64_t left_row, const RowsView& right, std::int64_t right_row, std::int64_t dim) {
+PRISMEM_DEVICE float wide_product(const RowsView& left, std::int64_t left_row, const RowsView& right, std::int64_t right_row,
+                                  std::int64_t dim) {
   double sum = 0.0;
 #pragma unroll 1
   for (std::int64_t i = 0; i < dim; ++i) sum += multiply(element(left, left_row, i), element(right, right_row, i));
@@ -96,7 +100,9 @@ struct Filter {
     if (flag != nullptr && !is_finite(score)) atomic_min(flag, query * key_count + key);
     return is_number(score) && !(has_least != 0 && score < least);
   }
-  PRISMEM_DEVICE bool admits(std::int64_t query, std::int64_t key, float score) const { return passes(query, key) && keeps(query, key, score); }
+  PRISMEM_DEVICE bool admits(std::int64_t query, std::int64_t key, float score) const {
+    return passes(query, key) && keeps(query, key, score);
+  }
 };
 
 }  // namespace prismem::cuda

@@ -33,16 +33,21 @@ struct Scan {
   PRISMEM_DEVICE Item item() const {
     if (items != nullptr) {
       const std::int64_t* at = items + block_index() * kItemFields;
-      return Item{load(at), load(at + 1), load(at + 2), load(at + 3), load(at + 4), load(at + 5), load(at + 6)};
+      const auto field = [&](int i) { return load_uniform(at + i); };
+      return Item{field(0), field(1), field(2), field(3), field(4), field(5), field(6)};
     }
-    const std::int64_t split = block_index() / query_blocks;
-    const std::int64_t first = (block_index() - split * query_blocks) * block_queries;
+    const auto block = static_cast<std::uint32_t>(block_index()), blocks = static_cast<std::uint32_t>(query_blocks);
+    const std::int64_t split = block / blocks, first = static_cast<std::int64_t>(block % blocks) * block_queries;
     const std::int64_t left = queries.count - first;
     const std::int64_t end = (split + 1) * span;
-    return Item{first, left < block_queries ? left : block_queries, split * span, end < keys.count ? end : keys.count, 0, first * splits + split, splits};
+    return Item{
+        first, left < block_queries ? left : block_queries, split * span, end < keys.count ? end : keys.count, 0, first * splits + split,
+        splits};
   }
   PRISMEM_DEVICE std::int64_t query(std::int64_t position) const { return order == nullptr ? position : load(order + position); }
-  PRISMEM_DEVICE float power(const RowsView& rows, std::int64_t row) const { return rows.powers == nullptr ? 1.0f : load(rows.powers + row); }
+  PRISMEM_DEVICE float power(const RowsView& rows, std::int64_t row) const {
+    return rows.powers == nullptr ? 1.0f : load(rows.powers + row);
+  }
   PRISMEM_DEVICE float inverse(const RowsView& rows, std::int64_t row) const { return normalize != 0 ? load(rows.inverses + row) : 0.0f; }
   // The score of a row of `left` with a key, from the product of the rows times their powers of two.
   PRISMEM_DEVICE float score(float product, const RowsView& left, float inverse_left, std::int64_t row, std::int64_t key) const {
@@ -88,7 +93,8 @@ PRISMEM_DEVICE void stage_queries(const Scan& scan, const Item& item, Shared<flo
 // Adds to sums[row * kQueries + query] the products of elements from `from` on of the warp's rows.
 template <class T, int kQueries>
 PRISMEM_DEVICE void add_products(float (&sums)[kRowsAWarp * kQueries], const T* const (&rows)[kRowsAWarp], const bool (&real)[kRowsAWarp],
-                                 const float (&powers)[kRowsAWarp], Shared<float> queries, int staged, std::int64_t dim, bool aligned, int lane) {
+                                 const float (&powers)[kRowsAWarp], Shared<float> queries, int staged, std::int64_t dim, bool aligned,
+                                 int lane) {
   constexpr int kElements = kQuadElements<T>;
   const int left = dim < staged ? static_cast<int>(dim) : staged;
   const int full = aligned ? left / kElements : 0;
@@ -138,7 +144,8 @@ PRISMEM_DEVICE void add_products(float (&sums)[kRowsAWarp * kQueries], const T* 
 // lane l gets that of key l / kQueries % kRowsAWarp and row l % kQueries. `restage(from)` brings other elements of the rows where they
 // do not fit at once; the whole block calls this together.
 template <class T, int kQueries, class Wanted, class Restage>
-PRISMEM_DEVICE float warp_products(const Scan& scan, std::int64_t first, std::int64_t step, Wanted wanted, Shared<float> staged_rows, Restage restage) {
+PRISMEM_DEVICE float warp_products(const Scan& scan, std::int64_t first, std::int64_t step, Wanted wanted, Shared<float> staged_rows,
+                                   Restage restage) {
   const int lane = thread_index() % kWarp, staged = static_cast<int>(scan.staged);
   const bool aligned = scan.keys.aligned != 0;
   const T* rows[kRowsAWarp];
@@ -170,7 +177,8 @@ PRISMEM_DEVICE float warp_products(const Scan& scan, std::int64_t first, std::in
 }
 
 template <class T, int kQueries, class Selection>
-PRISMEM_KERNEL(kScanThreads, 2) scan_rows(const Scan scan, const typename Selection::Output out) {
+PRISMEM_KERNEL(kScanThreads, 2)
+scan_rows(const Scan scan, const typename Selection::Output out) {
   const Item item = scan.item();
   const int staged = static_cast<int>(scan.staged), lane = thread_index() % kWarp, warp = thread_index() / kWarp;
   const Shared<float> staged_queries = Shared<float>::at(0);
@@ -192,7 +200,8 @@ PRISMEM_KERNEL(kScanThreads, 2) scan_rows(const Scan scan, const typename Select
         sync_block<7>();
       });
       const std::int64_t key = group + warp + row * kScanWarps;
-      if (mine && key < item.end) selection.offer(scan, q, 0, query, key, item.base, scan.score(product, scan.queries, inverse, query, key), ceiling);
+      if (mine && key < item.end)
+        selection.offer(scan, q, 0, query, key, item.base, scan.score(product, scan.queries, inverse, query, key), ceiling);
     }
     selection.end_round(item);
   }

@@ -18,7 +18,8 @@ struct PlannedScan {
 };
 
 // The scan of a call; launches what finds the lengths of rows where they are needed.
-inline PlannedScan planned(const prismem_cuda_search& search, const prismem_cuda_plan& plan, int op, const std::int64_t* table, void* workspace) {
+inline PlannedScan planned(const prismem_cuda_search& search, const prismem_cuda_plan& plan, int op, const std::int64_t* table,
+                           void* workspace) {
   PlannedScan result{};
   Scan& scan = result.scan;
   result.workspace = static_cast<unsigned char*>(workspace);
@@ -27,7 +28,8 @@ inline PlannedScan planned(const prismem_cuda_search& search, const prismem_cuda
   scan.keys = view_of(search.keys);
   scan.dim = search.queries.dim;
   scan.normalize = search.normalize;
-  scan.filter = Filter{search.mask, search.mask_query_stride, search.mask_key_stride, search.keys.count, search.flag, search.least, search.has_least};
+  scan.filter =
+      Filter{search.mask, search.mask_query_stride, search.mask_key_stride, search.keys.count, search.flag, search.least, search.has_least};
   scan.block_queries = plan.block_queries;
   scan.splits = plan.splits;
   scan.span = plan.span;
@@ -41,7 +43,8 @@ inline PlannedScan planned(const prismem_cuda_search& search, const prismem_cuda
     struct {
       RowsView* view;
       std::int64_t powers, inverses;
-    } const sides[] = {{&scan.queries, result.layout.query_powers, result.layout.query_inverses}, {&scan.keys, result.layout.key_powers, result.layout.key_inverses}};
+    } const sides[] = {{&scan.queries, result.layout.query_powers, result.layout.query_inverses},
+                       {&scan.keys, result.layout.key_powers, result.layout.key_inverses}};
     for (const auto& side : sides) {
       if (side.view->powers != nullptr) continue;
       auto* powers = reinterpret_cast<float*>(result.workspace + side.powers);

@@ -18,8 +18,9 @@ using LargestOfTiles = KeepLargest<kTileThreads, kQueries, 2>;
 constexpr int kFinishThreads = 256;
 
 // The largest of the partial results of each query.
-PRISMEM_KERNEL(kFinishThreads, 2) largest_of_pieces(const LargestOfRows<1>::Output out, const std::int64_t* order, const std::int64_t* offsets,
-                                                     std::int64_t splits, std::int64_t queries) {
+PRISMEM_KERNEL(kFinishThreads, 2)
+largest_of_pieces(const LargestOfRows<1>::Output out, const std::int64_t* order, const std::int64_t* offsets, std::int64_t splits,
+                  std::int64_t queries) {
   const std::int64_t position = block_index() * kFinishThreads + thread_index();
   if (position >= queries) return;
   const std::int64_t begin = offsets == nullptr ? position * splits : load(offsets + position);
@@ -72,15 +73,18 @@ extern "C" int prismem_cuda_segment_max_similarity(const prismem_cuda_search* se
       code = with_kind(call.scan.keys.kind, [&](auto tag) { return launch_rows<decltype(tag), 4>(call.scan, plan->items, out, stream); });
       break;
     case PRISMEM_CUDA_PATH_TILES_SMALL:
-      code = with_half_kind(call.scan.keys.kind, [&](auto tag) { return launch_tiles<decltype(tag), 16>(call.scan, plan->items, out, stream); });
+      code = with_half_kind(call.scan.keys.kind,
+                            [&](auto tag) { return launch_tiles<decltype(tag), 16>(call.scan, plan->items, out, stream); });
       break;
     case PRISMEM_CUDA_PATH_TILES:
-      code = with_half_kind(call.scan.keys.kind, [&](auto tag) { return launch_tiles<decltype(tag), 64>(call.scan, plan->items, out, stream); });
+      code = with_half_kind(call.scan.keys.kind,
+                            [&](auto tag) { return launch_tiles<decltype(tag), 64>(call.scan, plan->items, out, stream); });
       break;
-    default: return failed(PRISMEM_CUDA_ARGUMENT, "path: none of segment_max_similarity");
+    default:
+      return failed(PRISMEM_CUDA_ARGUMENT, "path: none of segment_max_similarity");
   }
   if (code != PRISMEM_CUDA_OK || plan->splits == 1) return code;
   const std::int64_t queries = search->queries.count;
-  return launch(largest_of_pieces, (queries + kFinishThreads - 1) / kFinishThreads, kFinishThreads, 0, stream, out, call.scan.order, call.list_offsets,
-                plan->splits, queries);
+  return launch(largest_of_pieces, (queries + kFinishThreads - 1) / kFinishThreads, kFinishThreads, 0, stream, out, call.scan.order,
+                call.list_offsets, plan->splits, queries);
 }

@@ -23,7 +23,8 @@ struct CompensatedSum {
 };
 
 template <class T>
-PRISMEM_KERNEL(kMeanThreads, 2) mean_of_pieces(const T* values, const std::int64_t* offsets, std::int64_t pieces, double* means) {
+PRISMEM_KERNEL(kMeanThreads, 2)
+mean_of_pieces(const T* values, const std::int64_t* offsets, std::int64_t pieces, double* means) {
   const int lane = thread_index() % kWarp;
   const std::int64_t piece = block_index() * (kMeanThreads / kWarp) + thread_index() / kWarp;
   const std::int64_t begin = piece < pieces ? load(offsets + piece) : 0, end = piece < pieces ? load(offsets + piece + 1) : 0;
@@ -51,12 +52,14 @@ PRISMEM_KERNEL(kMeanThreads, 2) mean_of_pieces(const T* values, const std::int64
 
 }  // namespace prismem::cuda
 
-extern "C" int prismem_cuda_segment_mean(const void* values, int wide, const int64_t* offsets, int64_t pieces, double* means, int device, void* stream) {
+extern "C" int prismem_cuda_segment_mean(const void* values, int wide, const int64_t* offsets, int64_t pieces, double* means, int device,
+                                         void* stream) {
   using namespace prismem::cuda;
   const OnDevice on(device);
   if (on.code() != PRISMEM_CUDA_OK) return on.code();
   constexpr std::int64_t kPieces = kMeanThreads / kWarp;
   const std::int64_t blocks = (pieces + kPieces - 1) / kPieces;
-  if (wide != 0) return launch(mean_of_pieces<double>, blocks, kMeanThreads, 0, stream, static_cast<const double*>(values), offsets, pieces, means);
+  if (wide != 0)
+    return launch(mean_of_pieces<double>, blocks, kMeanThreads, 0, stream, static_cast<const double*>(values), offsets, pieces, means);
   return launch(mean_of_pieces<float>, blocks, kMeanThreads, 0, stream, static_cast<const float*>(values), offsets, pieces, means);
 }

@@ -19,11 +19,13 @@ struct KeepBest {
   const Output& out;
   BestLists<kThreads, kQueries> lists;
 
-  PRISMEM_DEVICE KeepBest(const Output& output, int byte_offset) : out(output), lists(byte_offset, output.capacity, output.round, output.hits.width) {}
+  PRISMEM_DEVICE KeepBest(const Output& output, int byte_offset)
+      : out(output), lists(byte_offset, output.capacity, output.round, output.hits.width) {}
   PRISMEM_DEVICE void clear() { lists.clear(); }
   PRISMEM_DEVICE std::uint64_t ceiling(std::int64_t query) const { return out.hits.ceiling(query); }
 
-  PRISMEM_DEVICE void offer(const Scan& scan, int q, int, std::int64_t query, std::int64_t key, std::int64_t base, float score, std::uint64_t ceiling) {
+  PRISMEM_DEVICE void offer(const Scan& scan, int q, int, std::int64_t query, std::int64_t key, std::int64_t base, float score,
+                            std::uint64_t ceiling) {
     const std::uint64_t packed_key = packed(score, static_cast<std::uint32_t>(key - base));
     // Nearly every score ends here; only one that is not finite must be looked at although it is small.
     if (is_finite(score) && (packed_key <= lists.thresholds.get(q) || packed_key >= ceiling)) return;
@@ -73,7 +75,8 @@ struct KeepLargest {
   }
   PRISMEM_DEVICE std::uint64_t ceiling(std::int64_t) const { return 0; }
 
-  PRISMEM_DEVICE void offer(const Scan& scan, int, int i, std::int64_t query, std::int64_t key, std::int64_t base, float score, std::uint64_t) {
+  PRISMEM_DEVICE void offer(const Scan& scan, int, int i, std::int64_t query, std::int64_t key, std::int64_t base, float score,
+                            std::uint64_t) {
     const std::uint64_t packed_key = packed(score, static_cast<std::uint32_t>(key - base));
     if (is_finite(score) && packed_key <= own[i]) return;
     if (scan.filter.admits(query, key, score) && packed_key > own[i]) own[i] = packed_key;

@@ -22,8 +22,8 @@ int launch_tiles(const Scan& scan, std::int64_t items, const StoreScores::Output
 
 }  // namespace prismem::cuda
 
-extern "C" int prismem_cuda_similarity(const prismem_cuda_search* search, const prismem_cuda_plan* plan, const int64_t* table, void* workspace,
-                                       float* scores) {
+extern "C" int prismem_cuda_similarity(const prismem_cuda_search* search, const prismem_cuda_plan* plan, const int64_t* table,
+                                       void* workspace, float* scores) {
   using namespace prismem::cuda;
   const OnDevice on(search->device);
   if (on.code() != PRISMEM_CUDA_OK) return on.code();
@@ -32,9 +32,12 @@ extern "C" int prismem_cuda_similarity(const prismem_cuda_search* search, const 
   const StoreScores::Output out{scores, search->keys.count};
   switch (plan->path) {
     case PRISMEM_CUDA_PATH_ROWS_BATCH:
-      return with_kind(call.scan.keys.kind, [&](auto tag) { return launch_rows<decltype(tag)>(call.scan, plan->items, out, search->stream); });
+      return with_kind(call.scan.keys.kind,
+                       [&](auto tag) { return launch_rows<decltype(tag)>(call.scan, plan->items, out, search->stream); });
     case PRISMEM_CUDA_PATH_TILES:
-      return with_half_kind(call.scan.keys.kind, [&](auto tag) { return launch_tiles<decltype(tag)>(call.scan, plan->items, out, search->stream); });
-    default: return failed(PRISMEM_CUDA_ARGUMENT, "path: none of similarity");
+      return with_half_kind(call.scan.keys.kind,
+                            [&](auto tag) { return launch_tiles<decltype(tag)>(call.scan, plan->items, out, search->stream); });
+    default:
+      return failed(PRISMEM_CUDA_ARGUMENT, "path: none of similarity");
   }
 }

@@ -8,8 +8,8 @@ namespace prismem::cuda {
 
 constexpr int kTileThreads = 256;
 constexpr int kTileWarps = kTileThreads / kWarp;
-constexpr int kTileDim = 64;               // elements of a row a stage
-constexpr int kTilePitch = kTileDim + 8;   // rows lie so that eight of them cover all banks
+constexpr int kTileDim = 64;              // elements of a row a stage
+constexpr int kTilePitch = kTileDim + 8;  // rows lie so that eight of them cover all banks
 constexpr int kTileStages = 3;
 
 template <int kQueries>
@@ -18,9 +18,9 @@ struct Tiles {
   static constexpr int kRows = kQueries + kKeys;
   static constexpr int kStageBytes = kRows * kTilePitch * 2;
   static constexpr int kBytes = kTileStages * kStageBytes;
-  static constexpr int kWarpRows = kQueries / 16;               // warps above each other
+  static constexpr int kWarpRows = kQueries / 16;                     // warps above each other
   static constexpr int kWarpKeys = kKeys / (kTileWarps / kWarpRows);  // keys of a warp
-  static constexpr int kColumns = kWarpKeys / 8;                // fragments beside each other
+  static constexpr int kColumns = kWarpKeys / 8;                      // fragments beside each other
 };
 
 // Brings sixteen bytes of a row, from element `from` on, to shared memory; zeros where the row has no more.
@@ -53,7 +53,8 @@ PRISMEM_DEVICE void scale_quad(Shared<float> at, float power) {
 PRISMEM_DEVICE void scale_quad(Shared<Half>, float) {}  // squares of halves are in range as they are
 
 template <class T, int kQueries, class Selection>
-PRISMEM_KERNEL(kTileThreads, 1) scan_tiles(const Scan scan, const typename Selection::Output out) {
+PRISMEM_KERNEL(kTileThreads, 1)
+scan_tiles(const Scan scan, const typename Selection::Output out) {
   using Shape = Tiles<kQueries>;
   const Item item = scan.item();
   const int lane = thread_index() % kWarp, warp = thread_index() / kWarp;

@@ -40,7 +40,8 @@ int launch_scan(int path, const Scan& scan, std::int64_t items, const BestOutput
       return with_half_kind(scan.keys.kind, [&](auto tag) { return launch_tiles<decltype(tag), 16>(scan, items, hits, partial, stream); });
     case PRISMEM_CUDA_PATH_TILES:
       return with_half_kind(scan.keys.kind, [&](auto tag) { return launch_tiles<decltype(tag), 64>(scan, items, hits, partial, stream); });
-    default: return failed(PRISMEM_CUDA_ARGUMENT, "path: none of top_k");
+    default:
+      return failed(PRISMEM_CUDA_ARGUMENT, "path: none of top_k");
   }
 }
 
@@ -48,22 +49,22 @@ int launch_scan(int path, const Scan& scan, std::int64_t items, const BestOutput
 
 }  // namespace prismem::cuda
 
-extern "C" int prismem_cuda_top_k(const prismem_cuda_search* search, const prismem_cuda_plan* plan, const int64_t* table, void* workspace, float* scores,
-                                  int64_t* indices, int64_t* counts) {
+extern "C" int prismem_cuda_top_k(const prismem_cuda_search* search, const prismem_cuda_plan* plan, const int64_t* table, void* workspace,
+                                  float* scores, int64_t* indices, int64_t* counts) {
   using namespace prismem::cuda;
   const OnDevice on(search->device);
   if (on.code() != PRISMEM_CUDA_OK) return on.code();
   PlannedScan call = planned(*search, *plan, PRISMEM_CUDA_TOP_K, table, workspace);
   if (call.code != PRISMEM_CUDA_OK) return call.code;
-  const std::int64_t columns = std::min(search->k, plan->longest);
   auto* partial = plan->splits > 1 ? reinterpret_cast<std::uint64_t*>(call.workspace + call.layout.partial) : nullptr;
   auto* ceilings = search->k > kWidestPass ? reinterpret_cast<std::uint64_t*>(call.workspace + call.layout.ceilings) : nullptr;
-  for (std::int64_t column = 0; column == 0 || column < columns; column += plan->width) {
-    const auto width = static_cast<std::int32_t>(std::min(plan->width, columns - column));
+  for (std::int64_t column = 0; column == 0 || column < search->k; column += plan->width) {
+    const auto width = static_cast<std::int32_t>(std::min(plan->width, search->k - column));
     const BestOutput hits{indices, scores, counts, ceilings, search->k, column, width};
     int code = launch_scan(plan->path, call.scan, plan->items, hits, partial, search->stream);
     if (code == PRISMEM_CUDA_OK && partial != nullptr) {
-      code = launch_merge(Merge{partial, call.list_offsets, call.scan.order, plan->splits, width, hits}, search->queries.count, search->stream);
+      code = launch_merge(Merge{partial, call.list_offsets, call.scan.order, plan->splits, width, hits}, search->queries.count,
+                          search->stream);
     }
     if (code != PRISMEM_CUDA_OK) return code;
     if (plan->width == 0) break;

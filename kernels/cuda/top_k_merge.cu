@@ -1,7 +1,6 @@
-#include "top_k_merge.cuh"
-
 #include "launch.cuh"
 #include "plan.hpp"
+#include "top_k_merge.cuh"
 
 namespace prismem::cuda {
 
@@ -32,11 +31,13 @@ int launch_merge(const Merge& merge, std::int64_t queries, void* stream) {
 
 }  // namespace prismem::cuda
 
-extern "C" int prismem_cuda_top_k_merge(const uint64_t* keys, const int64_t* offsets, int64_t lists_a_query, int64_t list_width, int64_t queries, int64_t k,
-                                        float* scores, int64_t* indices, int64_t* counts, int device, void* stream) {
+extern "C" int prismem_cuda_top_k_merge(const uint64_t* keys, const int64_t* offsets, int64_t lists_a_query, int64_t list_width,
+                                        int64_t queries, int64_t k, float* scores, int64_t* indices, int64_t* counts, int device,
+                                        void* stream) {
   using namespace prismem::cuda;
   if (k < 1 || k > kWidestPass || list_width < 0) {
-    return failed(PRISMEM_CUDA_ARGUMENT, "k: a merge finds 1 to 256 hits of lists of at least 0 keys, got " + std::to_string(k) + " and " + std::to_string(list_width));
+    return failed(PRISMEM_CUDA_ARGUMENT, "k: a merge finds 1 to 256 hits of lists of at least 0 keys, got " + std::to_string(k) + " and " +
+                                             std::to_string(list_width));
   }
   const OnDevice on(device);
   if (on.code() != PRISMEM_CUDA_OK) return on.code();

@@ -1,8 +1,9 @@
-"""Certified codes on a GPU with Triton: rows as 8-bit or 4-bit numbers that are read in their stead, with the same hits.
+"""Certified codes on a GPU with Triton: rows as 8-bit or 4-bit numbers that are read in their stead, with the same
+hits.
 
-`search` reads the codes of all rows and computes from them an upper bound B of each score S. It scores the keys with the
-largest bounds, and where the k-th best of those scores is greater than every bound that is left, nothing better is left
-either. A query for which that is not so is searched again without codes. No step waits for the device.
+`search` reads the codes of all rows and computes from them an upper bound B of each score S. It scores the keys with
+the largest bounds, and where the k-th best of those scores is greater than every bound that is left, nothing better is
+left either. A query for which that is not so is searched again without codes. No step waits for the device.
 
 A key x has the codes c and r = x - scale c, of length at most `error`; |x| is at most `length`. A query q has the codes
 h and l of two digits, q' = step (128 h + l), at most E away from q, and |q| <= L. By Cauchy and Schwarz
@@ -29,6 +30,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from prismem_core.arrays.device import Device
@@ -53,8 +55,8 @@ class Codes:
     """Codes of rows (n, d), in the order of the rows.
 
     `values` (n, width): int8 with 8 `bits`; uint8 with 4, where byte j holds the codes of dimensions j, in its lower
-    half, and width + j, both increased by 8. `scale`, `error` and `length` (n,) float32. With `normalize` they are those
-    of the unit vectors.
+    half, and width + j, both increased by 8. `scale`, `error` and `length` (n,) float32. With `normalize` they are
+    those of the unit vectors.
     """
 
     bits: int
@@ -103,10 +105,8 @@ def empty(count: int, dim: int, bits: int, normalize: bool, *, device: Device) -
     return Codes(bits, dim, normalize, values, scale, error, length)
 
 
-def encode(
-    rows: Any, bits: int, *, normalize: bool, device: Device, scales: tuple[Any, Any] | None = None
-) -> Codes:
-    """Codes of rows (n, d) float32, float16 or bfloat16 with 8 or 4 bits; `scales` are their `row_scales`, where known."""
+def encode(rows: Any, bits: int, *, normalize: bool, device: Device, scales: tuple[Any, Any] | None = None) -> Codes:
+    """Codes of rows (n, d) float32, float16 or bfloat16 with 8 or 4 bits; `scales` are their `row_scales`, if known."""
     codes = empty(int(rows.shape[0]), int(rows.shape[1]), bits, normalize, device=device)
     encode_into(rows, codes, 0, device=device, scales=scales)
     return codes
@@ -192,7 +192,7 @@ def _encoding(rows: Any, scales: tuple[Any, Any], codes: Codes, first_row: int, 
 
 
 def encode_queries(queries: Any, codes: Codes, scales: Any, device: Device) -> tuple[Any, Any, Any, Any]:
-    """Upper and lower digits of queries (m, d), constants of their bounds and sums, as `codes_kernel.encode_queries` says.
+    """Upper and lower digits of queries (m, d), constants of their bounds and sums: see `codes_kernel.encode_queries`.
 
     `scales` are the `row_scales` of the queries.
     """
@@ -237,7 +237,13 @@ def _programs(device: Device) -> int:
 
 
 def _bounding(
-    codes: Codes, query: tuple[Any, Any, Any, Any], mask: Any, thresholds: Any, lists: Any, min_score: Any, config: Config
+    codes: Codes,
+    query: tuple[Any, Any, Any, Any],
+    mask: Any,
+    thresholds: Any,
+    lists: Any,
+    min_score: Any,
+    config: Config,
 ) -> dict[str, Any]:
     values = dict(zip(("high", "low", "constants", "sums"), query, strict=True))
     values |= {"values": codes.values, "scale": codes.scale, "error": codes.error, "length": codes.length}
@@ -297,10 +303,10 @@ def _search_again(
 ) -> None:
     """Search the first `total` queries of `order` without codes; programs that have none of them end at once."""
     count, num_keys = int(pair.rows.shape[0]), int(pair.keys.shape[0])
-    exact = top_k.Search(
-        pair.rows, pair.keys, pair.scales, pair.extremes, None, None, mask, min_score, flag, device
-    )
-    config = table.config_of(launch.sm_of(device), "top_k" if k <= 32 else "top_k long", pair.kind, pair.dim, max(count, 2))
+    # As one group, whose queries come in an order that is known on the device alone.
+    ranges = np.array([[0, num_keys]])
+    exact = top_k.Search(pair.rows, pair.keys, pair.scales, pair.extremes, ranges, None, mask, min_score, flag, device)
+    config, _ = top_k._configs(exact, k, launch.sm_of(device))
     blocks = -(-count // config.block_queries)
     splits = work.split_count(num_keys, blocks, _programs(device), 4 * config.block_keys)
     length = work.split_length(num_keys, splits, config.block_keys)
@@ -358,8 +364,6 @@ def variants(sm: int) -> list[Variant]:
         name = group_scores.label(f"{OP}/score", "float16", queries, True)
         notes = {"mma": "one query a program fills no warp group's product"} if queries > 1 else {}
         found.append(
-            launch.variant(
-                name, OP, codes_kernel.score_candidates, arguments, config, batched=queries > 1, notes=notes
-            )
+            launch.variant(name, OP, codes_kernel.score_candidates, arguments, config, batched=queries > 1, notes=notes)
         )
     return found

@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 
 from prismem_core.kernels.triton.group_scores import single_scores
-from prismem_core.kernels.triton.scoring import note_nonfinite, scores_of_rows
+from prismem_core.kernels.triton.scoring import scores_of_rows
 from prismem_core.kernels.triton.selection import EMPTY, FULL, GREATEST, LEAST, insert, ordered, packed
 
 ULP: tl.constexpr = tl.constexpr(2.0**-24)
@@ -29,7 +29,7 @@ def whole(values, per_step, LIMIT: tl.constexpr):
 
 @triton.jit
 def raised(squares, largest, dim):
-    """An upper bound of the length whose `squares` were summed in float32 over `dim` dimensions, none above `largest`."""
+    """An upper bound of the length whose `squares` were summed in float32 over `dim` dimensions up to `largest`."""
     return tl.sqrt_rn(squares) * (1.0 + (dim + 16) * ULP) + largest * ULP
 
 
@@ -40,9 +40,9 @@ def encode_rows(
 ):  # fmt: skip
     """Codes of BN rows a program, written from row `first_row` of the outputs on.
 
-    `powers` and `inverse` are the `row_scales` of the rows. UNIT: rows are made unit vectors first. LEVELS 127: a byte a
-    code; 7: byte j holds codes j, in its lower half, and value_stride + j, both increased by 8. Dimensions from `dim` on
-    get the code 0. Rows that cannot be encoded get the codes 0, and a `scale` of 0.
+    `powers` and `inverse` are the `row_scales` of the rows. UNIT: rows are made unit vectors first. LEVELS 127: a byte
+    a code; 7: byte j holds codes j, in its lower half, and value_stride + j, both increased by 8. Dimensions from `dim`
+    on get the code 0. Rows that cannot be encoded get the codes 0, and a `scale` of 0.
     """
     row = tl.program_id(0).to(tl.int64) * BN + tl.arange(0, BN)
     inside = row < num_rows
@@ -50,9 +50,6 @@ def encode_rows(
     power = tl.load(powers + row, mask=inside, other=1.0)
     inverted = tl.load(inverse + row, mask=inside, other=0.0)
     finite = inverted == inverted
-    factor = power
-    if UNIT:
-        factor = power * inverted
     squares = tl.zeros((BN, BD), tl.float32)
     largest = tl.zeros((BN,), tl.float32)
     for start in range(0, dim, BD):
@@ -102,7 +99,8 @@ def encode_rows(
         own_length += unit
     else:
         far = power != 1.0
-        lowered = own_length * (1.0 / power) * (1.0 + 4 * ULP) + 2.0**-126
+        # A quotient may be off by four ULP, and what falls below the normal range is less than 2**-117 for any dim.
+        lowered = own_length * (1.0 / power) * (1.0 + 16 * ULP) + 2.0**-117
         own_error = tl.where(far, lowered, own_error)
         own_length = tl.where(far, lowered, own_length)
     out = first_row + row
@@ -185,7 +183,9 @@ def bounds_of_tile(
     high, low, constants, sums, values, scale, error, length, query, inside, key, within, num_queries, width,
     BQ: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr, PACKED: tl.constexpr,
 ):  # fmt: skip
-    """Upper bounds (BQ, BN) float32 of the scores of queries with keys, infinite where none is given; `width` bytes a row."""
+    """Upper bounds (BQ, BN) float32 of the scores of queries with keys, infinite where there is none; `width` bytes a
+    row.
+    """
     upper = tl.zeros((BQ, BN), tl.int32)
     lower = tl.zeros((BQ, BN), tl.int32)
     starts = values + key * width
@@ -198,17 +198,17 @@ def bounds_of_tile(
         second = tl.load(low + own[:, None] + columns[None, :], mask=inside[:, None], other=0)
         if PACKED:
             nibbles = tl.trans((x & 15).to(tl.int8))
-            upper = tl.dot(first, nibbles, upper)
-            lower = tl.dot(second, nibbles, lower)
+            upper = tl.dot(first, nibbles, upper, out_dtype=tl.int32)
+            lower = tl.dot(second, nibbles, lower, out_dtype=tl.int32)
             nibbles = tl.trans((x >> 4).to(tl.int8))
             first = tl.load(high + own[:, None] + width + columns[None, :], mask=inside[:, None], other=0)
             second = tl.load(low + own[:, None] + width + columns[None, :], mask=inside[:, None], other=0)
-            upper = tl.dot(first, nibbles, upper)
-            lower = tl.dot(second, nibbles, lower)
+            upper = tl.dot(first, nibbles, upper, out_dtype=tl.int32)
+            lower = tl.dot(second, nibbles, lower, out_dtype=tl.int32)
         else:
             codes = tl.trans(x)
-            upper = tl.dot(first, codes, upper)
-            lower = tl.dot(second, codes, lower)
+            upper = tl.dot(first, codes, upper, out_dtype=tl.int32)
+            lower = tl.dot(second, codes, lower, out_dtype=tl.int32)
     if PACKED:
         upper -= 8 * tl.load(sums + query, mask=inside, other=0)[:, None]
         lower -= 8 * tl.load(sums + num_queries + query, mask=inside, other=0)[:, None]
@@ -277,7 +277,7 @@ def score_candidates(
 ):  # fmt: skip
     """Scores of `many` keys `indices` (rows, many) of each row, -1 for none, as candidates `found` (rows, many) int64.
 
-    Program (row, block of BN). The arithmetic is that of top_k: for one query (ALONE), or of its blocks on tensor cores.
+    Program (row, block of BN). The arithmetic is that of top_k: for one query (ALONE), or of its blocks of queries.
     """
     row = tl.program_id(0).to(tl.int64)
     place = tl.program_id(1) * BN + tl.arange(0, BN)
@@ -333,7 +333,7 @@ def judge(
 
 @triton.jit(do_not_specialize=("num_programs", "blocks", "split_length", "num_keys"))
 def plan(total, items, num_programs, blocks, split_length, num_keys, BQ: tl.constexpr, BN: tl.constexpr):
-    """Items of `top_k_kernel.best_of_batch` (num_programs, 6) for the first `total` queries in order; the rest are empty."""
+    """Items of `top_k_kernel.best_of_batch` (num_programs, 6) for the first `total` queries of the order."""
     program = tl.program_id(0) * BN + tl.arange(0, BN)
     inside = program < num_programs
     first = (program % blocks).to(tl.int64) * BQ

@@ -1,7 +1,7 @@
-"""Scores of rows with the keys of their group: which program scores what, and the two ways to compute a tile of scores.
+"""Scores of rows with the keys of their group: which program scores what, and two ways to compute a tile of scores.
 
-Rows that share a group are scored in blocks on tensor cores, so that a key is read once for all of them; the only row of
-its group is scored with plain multiplications, which wait for memory alone.
+Rows that share a group are scored in blocks on tensor cores, so that a key is read once for all of them; the only row
+of its group is scored with plain multiplications, which wait for memory alone.
 """
 
 from __future__ import annotations
@@ -47,8 +47,14 @@ class Work:
 
 
 def work_for(
-    ranges: Integers | None, groups: Integers | None, num_rows: int, num_keys: int, batch: Config, alone: Config,
-    *, one_tile: bool = False,
+    ranges: Integers | None,
+    groups: Integers | None,
+    num_rows: int,
+    num_keys: int,
+    batch: Config,
+    alone: Config,
+    *,
+    one_tile: bool = False,
 ) -> Work:
     """Programs for rows in blocks and for rows alone in their group; without `ranges` every row sees all keys.
 
@@ -67,7 +73,9 @@ def work_for(
     pieces = -(-int((ranges[seen, 1] - ranges[seen, 0]).max(initial=0)) // PIECE)
     return Work(
         order,
-        _programs(first[~single], count[~single], ranges[seen[~single]], batch.block_queries, batch.block_keys, one_tile),
+        _programs(
+            first[~single], count[~single], ranges[seen[~single]], batch.block_queries, batch.block_keys, one_tile
+        ),
         _programs(first[single], count[single], ranges[seen[single]], 1, alone.block_keys, one_tile),
         max(1, pieces),
     )
@@ -176,7 +184,8 @@ def label(op: str, kind: str, rows: int, normalize: bool) -> str:
 
 @triton.jit
 def single_scores(
-    rows, row, row_powers, row_inverse, row_stride, keys, key, key_inside, key_powers, key_inverse, key_stride, extremes, dim,
+    rows, row, row_powers, row_inverse, row_stride,
+    keys, key, key_inside, key_powers, key_inverse, key_stride, extremes, dim,
     BN: tl.constexpr, BD: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """Scores (BN,) of keys with one row: float32 multiplications and additions, at the speed of memory."""
@@ -219,8 +228,8 @@ def block_scores(
     product, which the rows of a group seldom do.
     """
     return scores_of_rows(
-        keys, rows, None, None, key, row, key_inside, row_inside, 0, 0, key_powers, row_powers, key_inverse, row_inverse,
-        extremes, dim, key_stride, row_stride, BN, BQ, BD, EVEN,
+        keys, rows, None, None, key, row, key_inside, row_inside, 0, 0,
+        key_powers, row_powers, key_inverse, row_inverse, extremes, dim, key_stride, row_stride, BN, BQ, BD, EVEN,
     )  # fmt: skip
 
 

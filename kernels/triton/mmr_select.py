@@ -1,5 +1,5 @@
-"""mmr_select on a GPU with Triton: relevance of all candidates first, then one program a query that picks them one after
-the other.
+"""mmr_select on a GPU with Triton: relevance of all candidates first, then one program a query that picks them one
+after the other.
 
 Where the segments are short, the similarities of their keys are computed beforehand on tensor cores; else those of a
 pick when it is made. The two ways differ by the rounding of sums.
@@ -57,7 +57,7 @@ def mmr_select(
     device: Device,
     key_scales: tuple[Any, Any] | None = None,
 ) -> None:
-    """Fill `indices` (m, k) int64, `scores` (m, k) float32 and `counts` (m,) int64 for `queries` (m, d) and `keys` (n, d).
+    """Fill `indices` (m, k) int64, `scores` (m, k) float32, `counts` (m,) int64 for `queries` (m, d), `keys` (n, d).
 
     `ranges` (s, 2) and `groups` (m,) are int64 arrays of the host or None; `mask` bool (n,), (m, n) or None. Ties: the
     lowest index. With weight 1 the picks are those of `top_k`, and no similarity is computed. `flag` (1,) int64 is
@@ -67,8 +67,20 @@ def mmr_select(
     num_queries, num_keys = queries.shape[0], keys.shape[0]
     if relevance_weight == 1.0 or num_queries == 0 or k == 0 or num_keys == 0:
         top_k(
-            queries, keys, ranges, groups, mask, k, normalize, min_relevance, scores, indices, counts, flag,
-            device=device, key_scales=key_scales,
+            queries,
+            keys,
+            ranges,
+            groups,
+            mask,
+            k,
+            normalize,
+            min_relevance,
+            scores,
+            indices,
+            counts,
+            flag,
+            device=device,
+            key_scales=key_scales,
         )
         return
     pair = operands(queries, keys, normalize, device, key_scales)
@@ -98,7 +110,16 @@ def mmr_select(
             penalty = device.empty(tuple(relevance.shape), "float64")
             config = picks_config(launch.sm_of(device), some, longest, given)
             arguments = _picking(
-                some, config, relevance, penalty, similarity, segments, weights, indices[part], scores[part], counts[part]
+                some,
+                config,
+                relevance,
+                penalty,
+                similarity,
+                segments,
+                weights,
+                indices[part],
+                scores[part],
+                counts[part],
             )
             _without_contraction(select, some.rows.shape[0], arguments, config)
 
@@ -137,7 +158,10 @@ def _fill_relevance(
     alone = table.config_of(sm, OP, pair.kind, pair.dim, 1)
     work = work_for(ranges, groups, count, int(pair.keys.shape[0]), batch, alone, one_tile=True)
     order = device.upload(work.order)
-    for kernel, programs, config in ((relevance_of_block, work.blocks, batch), (relevance_of_single, work.singles, alone)):
+    for kernel, programs, config in (
+        (relevance_of_block, work.blocks, batch),
+        (relevance_of_single, work.singles, alone),
+    ):
         if programs.shape[1]:
             arguments = _relevance(pair, config, order, device.upload(programs), relevance, mask, min_relevance, flag)
             arguments["first_query"] = first_query
@@ -218,7 +242,9 @@ def _taken(kernel: Any, values: dict[str, Any]) -> dict[str, Any]:
 def _without_contraction(kernel: Any, programs: int, arguments: dict[str, Any], config: Config) -> None:
     """`launch.start` with products that are rounded before they are added to something."""
     values = {**dict.fromkeys(kernel.arg_names), **arguments}
-    kernel[(programs,)](**values, num_warps=config.warps, num_stages=config.stages, enable_fp_fusion=False)
+    kernel[(programs,)](
+        **values, num_warps=config.warps, num_stages=config.stages, maxnreg=config.registers, enable_fp_fusion=False
+    )
 
 
 def variants(sm: int) -> list[Variant]:

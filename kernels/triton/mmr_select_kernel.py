@@ -8,7 +8,6 @@ import triton.language as tl
 from prismem_core.kernels.triton.group_scores import block_scores, report_nonfinite, single_scores
 from prismem_core.kernels.triton.selection import EMPTY, GREATEST
 
-
 UNSPECIALISED = ("row_width", "num_rows", "num_keys", "first_query", "num_programs", "piece_keys", "k")
 """Numbers whose divisibility makes no difference to the code."""
 

@@ -105,7 +105,7 @@ def finish(best, values, indices, num_rows, pieces, piece_keys, BN: tl.constexpr
     code = tl.full((BN,), LEAST, tl.int64)
     index = tl.full((BN,), -1, tl.int64)
     origin = tl.full((), 0, tl.int64)
-    for _ in range(0, pieces):
+    for _ in range(pieces):
         found = tl.load(best + row, mask=inside, other=EMPTY)
         better = (found >> 32) > code
         code = tl.where(better, found >> 32, code)

@@ -45,7 +45,7 @@ def add_pieces(
     PAIRS: tl.constexpr,
     MEANS: tl.constexpr,
 ):
-    """Sums or means of pieces; `bounds` (4, count): first value, past the last, number to divide by, place of the result."""
+    """Sums or means of pieces; `bounds` (4, count): first value, past the last, divisor, place of the result."""
     piece = tl.program_id(0).to(tl.int64) * SEGMENTS + tl.arange(0, SEGMENTS)
     there = piece < count
     begin = tl.load(bounds + piece, mask=there, other=0)
@@ -76,7 +76,7 @@ def add_pieces(
 
 @dataclass(frozen=True)
 class Plan:
-    """Tables `bounds` (4, p) of three launches: short segments, pieces of long segments, and the sums of those pieces."""
+    """Tables `bounds` (4, p) of three launches: short segments, pieces of long segments, the sums of those pieces."""
 
     short: NDArray[np.int64]
     pieces: NDArray[np.int64]

@@ -41,9 +41,10 @@ def test_there_is_room_for_all_and_no_more_than_allowed_is_taken() -> None:
     for _ in range(2000):
         rows, capacity, room = (int(rng.integers(0, 3000)) for _ in range(3))
         row_bytes = int(rng.integers(1, 40))
-        plan = planned(rows, capacity, row_bytes, room, SIZES)
+        beside = int(rng.integers(0, 20))
+        plan = planned(rows, capacity, row_bytes, room, SIZES, beside)
         assert sum(size for size, _ in plan) >= rows
-        assert sum(size for size, on_host in plan if not on_host) * row_bytes <= room
+        assert sum(size for size, on_host in plan if not on_host) * (row_bytes + beside) <= room
         assert all(size * row_bytes <= SIZES.most for size, _ in plan)
         assert [on_host for _, on_host in plan] == sorted(on_host for _, on_host in plan)
         assert not rows or sum(size for size, _ in plan[:-1]) < rows, "no block too many"

@@ -35,8 +35,8 @@ def test_neither_torch_nor_triton() -> None:
     found = findings(("torch", "triton", "cupy"))
     assert found["torch on a GPU"][0] == found["Triton kernels"][0] == "missing"
     assert "torch is not installed" in found["torch on a GPU"][1]
-    assert "pip install torch" in found["torch on a GPU"][1]
-    assert found["Triton kernels"][1].endswith("pip install triton")
+    for part in ("torch on a GPU", "Triton kernels"):
+        assert found[part][1].endswith("pip install 'prismem-core[gpu]'")
 
 
 @pytest.mark.skipif(not installed("triton"), reason="triton is not installed")
@@ -51,7 +51,7 @@ def test_torch_without_triton() -> None:
     state, message = findings(("triton",))["Triton kernels"]
     assert (state, message) == (
         "missing",
-        "triton is not installed, which the kernels for torch tensors need; pip install triton",
+        "triton is not installed, which the kernels for torch tensors need; pip install 'prismem-core[gpu]'",
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -21,10 +22,10 @@ ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "bench" / "device_check.py"
 
 
-def run(output: Path, *words: str) -> tuple[subprocess.CompletedProcess[str], list[dict[str, Any]]]:
+def run(output: Path, *words: str, **variables: str) -> tuple[subprocess.CompletedProcess[str], list[dict[str, Any]]]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "PRISMEM_"))}
     command = [sys.executable, str(SCRIPT), "--output", str(output), *words]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=output.parent)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment | variables, cwd=output.parent)
     lines = output.read_text(encoding="utf-8").splitlines() if output.is_file() else []
     return done, [json.loads(line) for line in lines]
 
@@ -50,6 +51,19 @@ def test_a_dry_run_does_every_step(tmp_path: Path) -> None:
     assert all(record["dry_run"] for record in records)
 
 
+@pytest.mark.skipif(shutil.which("g++") is None, reason="the emulator needs g++")
+def test_cuda_kernels_take_part_where_their_library_is(tmp_path: Path) -> None:
+    from tests.kernels.cuda import emulated
+
+    library = str(emulated.build(name="libprismem_cuda_emulator.so"))
+    words = ("--dry-run", "--parts", "conformance", "--seconds", "600")
+    done, records = run(tmp_path / "records.jsonl", *words, PRISMEM_CUDA_LIBRARY=library)
+    assert done.returncode == 0, done.stdout + done.stderr
+    ways = {tuple(record["name"].split(":")[0].split(", ")) for record in records if record["part"] == "conformance"}
+    for op in ("similarity", "top_k", "segment_max_similarity", "segment_mean", "mmr_select"):
+        assert {(op, "triton", "torch"), (op, "cuda", "torch"), (op, "cuda", "numpy")} <= ways
+
+
 def test_timed_cases_hold_times_floors_and_who_is_absent(tmp_path: Path) -> None:
     done, records = run(tmp_path / "records.jsonl", "--dry-run", "--parts", "timing", "--seconds", "600")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -62,7 +76,7 @@ def test_timed_cases_hold_times_floors_and_who_is_absent(tmp_path: Path) -> None
         assert record["reached_floor"] > 0
         assert record["work"]["bytes"] > 0
         assert name in done.stdout
-    assert "cuVS brute force" in cases["top_k, 1 query, d=1024"]["absent"]
+    assert "cuVS brute force" in cases["top_k, 1 query, d=1024, k=10"]["absent"]
     assert not any(record.get("goals") for record in records), "a dry run judges no goal"
 
 

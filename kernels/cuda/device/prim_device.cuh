@@ -61,6 +61,11 @@ template <>
 PRISMEM_DEVICE BFloat16 load(const BFloat16* at) {
   return BFloat16{__ldg(&at->bits)};
 }
+// Of an address that all threads of a warp share.
+template <class T>
+PRISMEM_DEVICE T load_uniform(const T* at) {
+  return __ldg(at);
+}
 PRISMEM_DEVICE Quad load_quad(const void* at) {
   const uint4 raw = __ldg(static_cast<const uint4*>(at));
   return Quad{{raw.x, raw.y, raw.z, raw.w}};

@@ -228,7 +228,8 @@ void sync_block(int id) {
   Machine& m = machine;
   ++sync_counts()[id];
   if (id == settings().removed_sync) return;
-  if (m.at_barrier > 0 && m.barrier != id) m.report("divergence: threads meet at barriers " + std::to_string(m.barrier) + " and " + std::to_string(id));
+  if (m.at_barrier > 0 && m.barrier != id)
+    m.report("divergence: threads meet at barriers " + std::to_string(m.barrier) + " and " + std::to_string(id));
   m.barrier = id;
   ++m.mine().block_epoch;
   if (++m.at_barrier < m.threads) {

@@ -97,6 +97,12 @@ inline T load(const T* at) {
   std::memcpy(&value, at, sizeof value);
   return value;
 }
+// Counted once a warp.
+template <class T>
+inline T load_uniform(const T* at) {
+  if (thread_index() % kWarp == 0) emulator::read_global(at, sizeof(T));
+  return *at;
+}
 inline Quad load_quad(const void* at) {
   emulator::read_global(at, sizeof(Quad));
   Quad value;
@@ -143,11 +149,13 @@ struct Shared {
   }
   Quad get_quad(int i) const {
     Quad value{};
-    if (emulator::access_shared(data + i, sizeof(Quad), emulator::Access::read)) std::memcpy(&value, __builtin_assume_aligned(data + i, 16), sizeof value);
+    if (emulator::access_shared(data + i, sizeof(Quad), emulator::Access::read))
+      std::memcpy(&value, __builtin_assume_aligned(data + i, 16), sizeof value);
     return value;
   }
   void set_quad(int i, const Quad& value) const {
-    if (emulator::access_shared(data + i, sizeof(Quad), emulator::Access::write)) std::memcpy(__builtin_assume_aligned(data + i, 16), &value, sizeof value);
+    if (emulator::access_shared(data + i, sizeof(Quad), emulator::Access::write))
+      std::memcpy(__builtin_assume_aligned(data + i, 16), &value, sizeof value);
   }
 };
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bisect
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,15 +49,20 @@ class Block:
         return self.start + self.capacity
 
 
-def planned(rows: int, capacity: int, row_bytes: int, room: int, sizes: BlockSizes) -> list[tuple[int, bool]]:
-    """Blocks for `rows` more rows in an index with room for `capacity`: (rows, on the host) of each."""
+def planned(
+    rows: int, capacity: int, row_bytes: int, room: int, sizes: BlockSizes, beside: int = 0
+) -> list[tuple[int, bool]]:
+    """Blocks for `rows` more rows in an index with room for `capacity`: (rows, on the host) of each.
+
+    On the device a row takes `beside` bytes more, for what is kept beside it.
+    """
     blocks: list[tuple[int, bool]] = []
     least, most, host = (max(1, size // row_bytes) for size in (sizes.least, sizes.most, sizes.host))
     while rows > 0:
-        fits = room // row_bytes
+        fits = room // (row_bytes + beside)
         if fits >= min(rows, least):
             size = min(max(rows, least, capacity // 4), most, fits)
-            room -= size * row_bytes
+            room -= size * (row_bytes + beside)
             blocks.append((size, False))
         else:
             size = host
@@ -74,6 +81,9 @@ class Blocks:
         self.dim = dim
         self.sizes = BlockSizes() if sizes is None else sizes
         self.row_bytes = dim * element_bytes(dtype)
+        # Of a row, for what is kept beside it on the device, and in all, for rows that do not have it yet.
+        self.beside_bytes = 0
+        self.beside_missing: Callable[[], int] = lambda: 0
         self.dtype = memory.dtype(dtype)
         self.blocks: list[Block] = []
 
@@ -96,7 +106,7 @@ class Blocks:
         """Make room for `slots` in all and return how many blocks were added; after a MemoryError none was."""
         before = len(self.blocks)
         try:
-            self._append(slots - self.capacity, self.memory.room())
+            self._append(slots - self.capacity, max(0, self.memory.room() - self.beside_missing()))
         except Exception as error:
             if not self.memory.is_shortage(error):
                 self.shrink(before)
@@ -107,7 +117,7 @@ class Blocks:
         return len(self.blocks) - before
 
     def _append(self, rows: int, room: int) -> None:
-        for size, on_host in planned(rows, self.capacity, self.row_bytes, room, self.sizes):
+        for size, on_host in planned(rows, self.capacity, self.row_bytes, room, self.sizes, self.beside_bytes):
             make = self.memory.pinned if on_host else self.memory.empty
             tensor = make((size, self.dim), self.dtype)
             self.blocks.append(Block(self.capacity, tensor, on_host))
@@ -143,6 +153,10 @@ class Blocks:
             if first < last:
                 found.append((block, first - block.start, last - block.start))
         return found
+
+    def holding(self, slot: int) -> Block:
+        """The block that has a place for a slot."""
+        return self.blocks[bisect.bisect_right(self.blocks, slot, key=lambda block: block.start) - 1]
 
     def split(self, slots: Integers) -> list[tuple[Block, int, int]]:
         """Blocks that hold the ascending `slots`, with the first and the last position among `slots`."""

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from prismem_core.arrays.places import Place
+from prismem_core.errors import NoImplementation
+from prismem_core.ops.on_device import BACKENDS
 from prismem_core.ops.registry import Choice, choose
 
 
@@ -22,17 +24,22 @@ class Launchers:
     mmr_select: Callable[..., None]
     row_scales: Callable[..., tuple[Any, Any]]
     backend: str
+    codes: Any = None  # what `prismem_core.kernels.triton.codes` defines
 
 
 def chosen(place: Place) -> Launchers:
     """Those of now, as `ops.use` and PRISMEM_BACKEND ask; NoImplementation where the device has none."""
     search, picks = choose("top_k", place), choose("mmr_select", place)
-    return Launchers(
-        _function(search),
-        _function(picks),
-        _triton_scales if search.backend == "triton" else _cuda_scales,
-        search.backend,
-    )
+    for choice in (search, picks):
+        if choice.backend not in BACKENDS:
+            raise NoImplementation(
+                f"VectorIndex: its rows lie on a device, which the backend {choice.backend!r} cannot search "
+                f"({choice.reason}); use the kernels of Triton or CUDA"
+            )
+    if search.backend == "triton":
+        codes = importlib.import_module("prismem_core.kernels.triton.codes")
+        return Launchers(_function(search), _function(picks), _triton_scales, search.backend, codes)
+    return Launchers(_function(search), _function(picks), _cuda_scales, search.backend)
 
 
 def _function(choice: Choice) -> Callable[..., None]:

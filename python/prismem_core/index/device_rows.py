@@ -82,7 +82,7 @@ def first_bad(tensor: Any) -> int:
     finite = tensor.isfinite().all(dim=1)
     if bool(finite.all()):
         return -1
-    return int(finite.to(dtype=finite.new_empty(0).byte().dtype).argmin())
+    return int(finite.int().argmin())
 
 
 def refuse_row(vectors: Vectors, row: int, dtype: str, memory: DeviceMemory) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import dataclass
@@ -12,7 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from prismem_core.index.device_blocks import Block, Blocks
+from prismem_core.index.device_blocks import Blocks
+from prismem_core.index.device_codes import DeviceCodes
+from prismem_core.index.device_derived import Scales
 from prismem_core.index.device_filter import Selection
 from prismem_core.index.device_launchers import Launchers
 from prismem_core.index.device_stream import Piece, Stream
@@ -53,32 +54,16 @@ class Hits:
 class DeviceSearch:
     """Searches of one index. Several threads may be in it at a time; no change goes on meanwhile."""
 
-    def __init__(self, blocks: Blocks, stream: Stream, launchers: Callable[[], Launchers]) -> None:
+    def __init__(
+        self, blocks: Blocks, stream: Stream, scales: Scales, codes: DeviceCodes, launchers: Callable[[], Launchers]
+    ) -> None:
         self._blocks = blocks
         self._memory = blocks.memory
         self._stream = stream
         self._launchers = launchers
-        # By the start of a block: powers, inverse lengths, and of how many of its first rows they are.
-        self._scales: dict[int, tuple[Any, Any, int]] = {}
-        self._scaled_by = ""
-        self._scaling = threading.Lock()
+        self._scales = scales
+        self._codes = codes
         self._noted = False
-
-    def forget_from(self, slot: int) -> None:
-        """The rows from a slot on have changed, and blocks behind it may be gone."""
-        ends = {block.start: block.end for block in self._blocks.blocks}
-        for start, (powers, inverse, count) in list(self._scales.items()):
-            if start not in ends:
-                del self._scales[start]
-            else:
-                self._scales[start] = (powers, inverse, min(count, max(0, slot - start)))
-
-    def forget_rows(self, slots: Integers) -> None:
-        """The rows of some ascending slots have changed."""
-        for block, first, _ in self._blocks.split(slots):
-            if block.start in self._scales:
-                powers, inverse, count = self._scales[block.start]
-                self._scales[block.start] = (powers, inverse, min(count, int(slots[first]) - block.start))
 
     def best(self, request: Request, selection: Selection, slots: int) -> Hits:
         """The k best of the selected slots among the first `slots`."""
@@ -90,7 +75,8 @@ class DeviceSearch:
             except Exception as error:
                 if not self._memory.is_shortage(error):
                     raise
-                shortage = error
+                shortage = error.with_traceback(None)  # whose frames hold what has to be given back
+                shortage.__context__ = None
             self._memory.settle()
             self._memory.collect()
             if step > 1:
@@ -127,24 +113,27 @@ class DeviceSearch:
         if not found:
             empty = np.empty((0, width), np.int64)
             return Hits(self._memory.empty((0, width), torch.float32), empty, np.empty(0, np.int64))
-        scores, places, counts, flags = (torch.cat(parts) for parts in zip(*found, strict=True))
-        # One copy, which waits for everything.
+        scores = _joined(torch, [part[0] for part in found])
         finite = request.queries.isfinite().all(dim=1).to(torch.int64)
-        host = torch.cat([places.reshape(-1), counts, finite, flags.reshape(-1)]).cpu().numpy()
-        places, counts, finite, flags = np.split(host, np.cumsum([count * width, count, count]))
+        flags = [flag for part in found for flag in part[3]]
+        cells = [part[1].reshape(-1) for part in found] + [part[2] for part in found]
+        # One copy, which waits for everything.
+        host = torch.cat([*cells, finite, *(flag.cell for flag in flags)]).cpu().numpy()
+        places, counts, finite, lowest = np.split(host, np.cumsum([count * width, count, count]))
         bad_query = None if finite.all() else int(np.argmin(finite))
-        bad = min(((int(query), int(slot)) for query, slot in flags.reshape(-1, 2) if query >= 0), default=None)
+        named = (flag.named(int(cell), selection.listed) for flag, cell in zip(flags, lowest, strict=True))
+        bad = min((pair for pair in named if pair is not None), default=None)
         return Hits(scores, places.reshape(count, width), counts, bad_query, bad)
 
     def _some(
         self, request: Request, which: slice, selection: Selection, slots: int, width: int, rows: int | None
-    ) -> tuple[Any, Any, Any, Any]:
-        """scores and slots (m, width), counts (m,) and flags (pieces, 2) of some queries: query and slot, or -1."""
+    ) -> tuple[Any, Any, Any, list[_Flag]]:
+        """scores and slots (m, width), counts (m,) and a flag a piece of some queries."""
         torch, memory = self._memory.torch, self._memory
         queries = request.queries[which]
         count = int(queries.shape[0])
         launchers, merge = self._launchers(), _Merge(torch, width)
-        flags = [memory.empty((0, 2), torch.int64)]
+        flags: list[_Flag] = []
         listed = None if selection.listed is None else memory.upload(selection.listed)
         if width:
             pieces = (
@@ -153,21 +142,17 @@ class DeviceSearch:
             with closing(pieces):
                 for piece in pieces:
                     marks = selection.marks_of(piece.start, piece.start + piece.count, which, memory)
-                    scales = self._scales_of(piece, launchers) if request.cosine and listed is None else None
-                    scores, places, counts, flag = self._launch(
-                        launchers, queries, piece, marks, scales, request, width
+                    scores, places, counts, cell = self._launch(
+                        launchers, queries, piece, marks, listed is None, request, width
                     )
-                    row, key = torch.div(flag, piece.count, rounding_mode="floor"), flag % piece.count + piece.start
+                    flags.append(_Flag(cell, which.start, piece.start, piece.count))
                     if listed is not None:
                         places = torch.where(places >= 0, listed[(places + piece.start).clamp(min=0)], places)
-                        key = listed[key.clamp(max=listed.shape[0] - 1)]
                     elif piece.start:
                         places = torch.where(places >= 0, places + piece.start, places)
-                    bad = torch.stack([row + which.start, key], 1)
-                    flags.append(torch.where((flag == _NOTHING_BAD)[:, None], -1, bad))
                     merge.take(scores, places, counts)
         scores, places, counts = merge.result(count, memory)
-        return scores, places, counts, torch.cat(flags)
+        return scores, places, counts, flags
 
     def _gathered(self, listed: Integers, rows: int | None) -> Generator[Piece]:
         step = rows or max(1, listed.shape[0])
@@ -180,7 +165,7 @@ class DeviceSearch:
         queries: Any,
         piece: Piece,
         marks: Any,
-        scales: Any,
+        whole: bool,
         request: Request,
         width: int,
     ) -> tuple[Any, Any, Any, Any]:
@@ -189,46 +174,38 @@ class DeviceSearch:
         scores, places = memory.empty((count, k), torch.float32), memory.empty((count, k), torch.int64)
         counts = memory.empty((count,), torch.int64)
         flag = torch.full((1,), _NOTHING_BAD, dtype=torch.int64, device=memory.device)
-        more = {} if scales is None else {"key_scales": scales}
-        launchers.top_k(
-            queries,
-            piece.rows,
-            None,
-            None,
-            marks,
-            k,
-            request.cosine,
-            request.min_score,
-            scores,
-            places,
-            counts,
-            flag,
-            device=memory.launch_device(),
-            **more,
-        )
-        return scores, places, counts, flag
+        scales = self._scales.of(piece, launchers) if whole and request.cosine else None
+        more = {"device": memory.launch_device(), **({} if scales is None else {"key_scales": scales})}
+        hits = (scores, places, counts, flag)
+        codes = self._codes.of(piece, count) if whole and launchers.codes is not None else None
+        if codes is not None:
+            launchers.codes.search(queries, piece.rows, codes, marks, k, request.min_score, *hits, **more)
+        else:
+            limits = (k, request.cosine, request.min_score)
+            launchers.top_k(queries, piece.rows, None, None, marks, *limits, *hits, **more)
+        return hits
 
-    def _scales_of(self, piece: Piece, launchers: Launchers) -> tuple[Any, Any] | None:
-        """Scales of the rows of a piece, computed once for rows that stay what they are."""
-        block = next(block for block in self._blocks.blocks if block.start <= piece.start < block.end)
-        begin, end = piece.start - block.start, piece.start - block.start + piece.count
-        with self._scaling:
-            if self._scaled_by != launchers.backend:
-                self._scales.clear()
-                self._scaled_by = launchers.backend
-            powers, inverse, known = self._scales.get(block.start) or self._no_scales(block)
-            if known < begin:  # they are known from the start of a block on
-                return None
-            if known < end:
-                found = launchers.row_scales(piece.rows[known - begin :], device=self._memory.launch_device())
-                powers[known:end], inverse[known:end] = found
-                self._memory.settle()  # other threads, in streams of their own, may use them from now on
-                self._scales[block.start] = (powers, inverse, end)
-        return powers[begin:end], inverse[begin:end]
 
-    def _no_scales(self, block: Block) -> tuple[Any, Any, int]:
-        torch, shape = self._memory.torch, (block.capacity,)
-        return self._memory.empty(shape, torch.float32), self._memory.empty(shape, torch.float32), 0
+@dataclass(frozen=True)
+class _Flag:
+    """The cell of a launch over `count` keys, the first of them at `start`, for the queries from `first_query` on."""
+
+    cell: Any
+    first_query: int
+    start: int
+    count: int
+
+    def named(self, lowest: int, listed: Integers | None) -> tuple[int, int] | None:
+        """The query and the slot that the value of the cell stands for, or None."""
+        if lowest == _NOTHING_BAD:
+            return None
+        query, key = divmod(lowest, self.count)
+        place = self.start + key
+        return self.first_query + query, place if listed is None else int(listed[place])
+
+
+def _joined(torch: Any, parts: list[Any]) -> Any:
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 class _Merge:

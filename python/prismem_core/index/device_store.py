@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 
 from prismem_core.arrays import place_of
 from prismem_core.arrays.places import Place
-from prismem_core.errors import ArgumentError, VectorIndexError
+from prismem_core.errors import ArgumentError, NoImplementation, VectorIndexError
 from prismem_core.index import device_file, device_rows
 from prismem_core.index.arguments import checked_ids, path_bytes
 from prismem_core.index.device_blocks import Blocks, BlockSizes
+from prismem_core.index.device_codes import DeviceCodes
+from prismem_core.index.device_derived import Scales
 from prismem_core.index.device_filter import PreparedDeviceFilter, Selection, device_filter, select
 from prismem_core.index.device_launchers import Launchers, chosen
 from prismem_core.index.device_lock import SharedLock
@@ -57,15 +59,18 @@ class DeviceStore:
         if not 1 <= dim <= _MOST_DIM:
             raise ArgumentError(f"dim: expected a whole number from 1 to {_MOST_DIM}, got {dim}")
         self.dim, self.dtype, self.metric, self.device = dim, dtype, metric, device
-        self._codes_policy = codes
         self._memory = DeviceMemory(device, memory_bytes)
         self._blocks = Blocks(self._memory, dim, dtype, sizes)
         self._slots = Slots()
         self._stream = Stream(self._blocks, streams)
         self._given_launchers = launchers
-        self._search = DeviceSearch(self._blocks, self._stream, self._launchers)
+        self._scales = Scales(self._blocks)
+        self._codes = DeviceCodes(self._blocks, codes, metric == "cosine", self._launchers)
+        self._search = DeviceSearch(self._blocks, self._stream, self._scales, self._codes, self._launchers)
         self._lock = SharedLock()
         self._fixed = False
+        if self._memory.on_gpu:
+            self._launchers()  # NoImplementation now rather than in the first search
 
     def _launchers(self) -> Launchers:
         return chosen(self._memory.place) if self._given_launchers is None else self._given_launchers
@@ -92,7 +97,15 @@ class DeviceStore:
         with self._lock.reading():
             slots, blocks = self._slots, self._blocks
             return IndexStats(
-                slots.live, slots.dead, blocks.capacity, blocks.bytes, slots.bytes, False, 0, 0.0, blocks.streamed_bytes
+                slots.live,
+                slots.dead,
+                blocks.capacity,
+                blocks.bytes,
+                slots.bytes,
+                self._codes.present(slots.count),
+                self._codes.bytes,
+                self._codes.seconds,
+                blocks.streamed_bytes,
             )
 
     def get(self, ids: Any) -> NDArray[np.float32]:
@@ -145,6 +158,7 @@ class DeviceStore:
                 blocks.shrink(before)
                 raise
             slots.append(added)
+            self._codes.follow(slots.count)
             return added.copy()
 
     def _vectors(self, vectors: Any) -> Vectors:
@@ -172,13 +186,25 @@ class DeviceStore:
             rows = self._memory.empty((values.count, self.dim), self._blocks.dtype)
             for begin, end in values.chunks():
                 rows[begin:end].copy_(values.tensor(begin, end, self._memory))
-            if (bad := device_rows.first_bad(rows)) >= 0:
-                device_rows.refuse_row(values, bad, self.dtype, self._memory)
+                if (bad := device_rows.first_bad(rows[begin:end])) >= 0:
+                    device_rows.refuse_row(values, begin + bad, self.dtype, self._memory)
             order = np.argsort(found)
             if (found[order] != found).any():
                 rows = rows[self._memory.upload(order)]
             self._blocks.scatter(found[order], rows)
-            self._search.forget_rows(found[order])
+            self._follow_update(found[order], rows)
+
+    def _follow_update(self, slots: Ids, rows: Any) -> None:
+        """Scales and codes of rows that have changed; where that cannot be done now, they are made anew when needed."""
+        try:
+            self._scales.follow_update(slots, rows, self._launchers())
+            self._codes.follow_update(slots, rows)
+        except Exception as error:
+            self._scales.forget_from(int(slots[0]))
+            self._codes.forget_from(int(slots[0]))
+            if not (self._memory.is_shortage(error) or isinstance(error, NoImplementation)):
+                raise
+            self._codes.follow(self._slots.count)
 
     def remove(self, ids: Any) -> None:
         numbers = checked_ids(ids)
@@ -193,7 +219,9 @@ class DeviceStore:
             first = int(np.argmax(kept != np.arange(kept.shape[0]))) if kept.shape[0] else 0
             self._slots.compact()
             self._blocks.trim(max(1, self._slots.count))
-            self._search.forget_from(first)
+            self._scales.forget_from(first)
+            self._codes.forget_from(first)
+            self._codes.follow(self._slots.count)
 
     def reserve(self, count: int) -> None:
         with self._changing():
@@ -204,8 +232,10 @@ class DeviceStore:
     # Searches.
 
     def search(self, queries: Any, k: int, min_score: float | None, filter: Any) -> SearchResult:
-        with self._lock.reading(), self._memory.working(place_of(queries, "queries")):
-            request, place = self._request(queries, k, min_score)
+        place = place_of(queries, "queries")
+        self._make_codes(queries, place)
+        with self._lock.reading(), self._memory.working(place):
+            request = self._request(queries, k, min_score)
             return self._named(self._best(request, filter), place)
 
     def mmr(
@@ -217,16 +247,25 @@ class DeviceStore:
         min_relevance: float | None,
         filter: Any,
     ) -> SearchResult:
-        with self._lock.reading(), self._memory.working(place_of(queries, "queries")):
-            request, place = self._request(queries, max(pool, k), min_relevance)
+        place = place_of(queries, "queries")
+        self._make_codes(queries, place)
+        with self._lock.reading(), self._memory.working(place):
+            request = self._request(queries, max(pool, k), min_relevance)
             hits = self._best(request, filter)
             picks = diverse(replace(request, k=k), hits, relevance_weight, self._blocks, self._launchers())
             return self._named(picks, place)
 
-    def _request(self, queries: Any, k: int, min_score: float | None) -> tuple[Request, Place]:
+    def _make_codes(self, queries: Any, place: Place) -> None:
+        """Codes that this search makes worth their while."""
+        shape = tuple(queries.shape)
+        if shape and self._codes.count_searches(int(shape[0]), self._slots.count):
+            with self._lock.writing(), self._memory.working(place):
+                self._codes.make_automatic(self._slots.count)
+
+    def _request(self, queries: Any, k: int, min_score: float | None) -> Request:
         given = vectors_of(queries, "queries", self._memory, self.dim, bits=self.dtype == "bfloat16")
         tensor = given.tensor(0, given.count, self._memory).to(self._memory.device)
-        return Request(tensor, k, self.metric == "cosine", min_score), given.place
+        return Request(tensor, k, self.metric == "cosine", min_score)
 
     def _best(self, request: Request, filter: Any) -> Hits:
         selection = self._selection(filter, int(request.queries.shape[0]))
@@ -265,9 +304,10 @@ class DeviceStore:
         slots = hits.slots[:, :used]
         ids = np.full(slots.shape, -1, np.int64)
         ids[slots >= 0] = self._slots.ids[slots[slots >= 0]]
-        parts = (hits.scores[:, :used].contiguous(), self._memory.upload(ids), self._memory.upload(hits.counts))
+        scores = hits.scores[:, :used].contiguous()
         if place.library == "numpy":
-            return SearchResult(parts[0].cpu().numpy(), ids, hits.counts.copy())
+            return SearchResult(scores.cpu().numpy(), ids, hits.counts.copy())
+        parts = (scores, self._memory.upload(ids), self._memory.upload(hits.counts))
         return SearchResult(*(device_rows.handed_over(part, place) for part in parts))
 
     def prepare(self, filter: Any) -> PreparedDeviceFilter:
@@ -278,7 +318,8 @@ class DeviceStore:
             return PreparedDeviceFilter(self, self._slots, allowed, self._blocks.row_bytes, self._memory)
 
     def build_codes(self) -> None:
-        raise NotImplementedError
+        with self._lock.writing(), self._memory.working():
+            self._codes.build(self._slots.count)
 
     # Files.
 
@@ -322,3 +363,4 @@ class DeviceStore:
             self._slots.reserve(count)
             if (twice := self._slots.adopt(ids, file.header.next_id)) is not None:
                 file.refuse_id(twice)
+            self._codes.follow(count)

@@ -51,7 +51,8 @@ class VectorIndex:
     `codes` says when certified codes of the rows are made (docs/numerics.md): "auto" once the searches so far would
     have paid for it (about 32 queries over 4096 rows or more), "always" with the first rows, "never"; `build_codes`
     makes them at once. They take about dim + 10 bytes a row, follow every change, and make searches of many rows
-    several times as fast; no result depends on them.
+    several times as fast; no result depends on them. On a device there are also "int8" and "int4", which name their
+    kind, and "auto" has other limits (docs/gpu.md).
 
     Searches of several threads run at the same time. A change waits for running searches, and later searches wait for
     it; when it fails, nothing has changed. In a forked child an index works on, unless another thread was changing it

@@ -12,6 +12,7 @@ from prismem_core import ops
 
 State = tuple[str, str]
 
+INSTALL = "pip install 'prismem-core[gpu]'"
 NO_DEVICE = 100  # of the driver: it is there, a GPU is not
 OLDEST_DRIVER = 13000  # what the CUDA library is built for; as the driver counts its versions
 
@@ -69,7 +70,7 @@ def torch_on_gpu() -> State:
 def _why_no_torch() -> str | None:
     """Why torch cannot reach a GPU, with what to do, or None."""
     if importlib.util.find_spec("torch") is None:
-        return "torch is not installed: VectorIndex(device=) and the Triton kernels need it; pip install torch"
+        return f"torch is not installed: VectorIndex(device=) and the Triton kernels need it; {INSTALL}"
     torch = importlib.import_module("torch")
     if torch.version.cuda is None:
         return f"torch {torch.__version__} is built without CUDA: install a build with it (https://pytorch.org)"
@@ -83,7 +84,7 @@ def _why_no_torch() -> str | None:
 def triton_kernels() -> State:
     """Whether the Triton twins of the ops run on a GPU."""
     if importlib.util.find_spec("triton") is None:
-        return "missing", "triton is not installed, which the kernels for torch tensors need; pip install triton"
+        return "missing", f"triton is not installed, which the kernels for torch tensors need; {INSTALL}"
     version = importlib.import_module("triton").__version__
     why = _why_no_torch()
     if why is not None:

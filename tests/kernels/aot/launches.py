@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import json
 import sys
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -49,8 +50,20 @@ class NoMemory:
     index = 0
     stream = 0
 
+    def __init__(self) -> None:
+        self.held = self.most = 0
+        """Bytes of the arrays that are left now, and the most there were at once."""
+
     def empty(self, shape: tuple[int, ...], dtype: str) -> Any:
-        return torch.empty(shape, dtype=getattr(torch, dtype), device="meta")
+        made = torch.empty(shape, dtype=getattr(torch, dtype), device="meta")
+        size = made.numel() * made.element_size()
+        self.held += size
+        self.most = max(self.most, self.held)
+        weakref.finalize(made, self._released, size)
+        return made
+
+    def _released(self, size: int) -> None:
+        self.held -= size
 
     def full(self, shape: tuple[int, ...], dtype: str, value: float) -> Any:
         return self.empty(shape, dtype)
@@ -60,9 +73,9 @@ class NoMemory:
 
 
 @contextmanager
-def noted(sm: int) -> Iterator[list[tuple[Any, dict[str, str], dict[str, Any], tuple[str, ...], int, int, Any]]]:
-    """Kernels that are launched inside: kernel, signature, constants, aligned arguments, warps, stages."""
-    found: list[tuple[Any, dict[str, str], dict[str, Any], tuple[str, ...], int, int, Any]] = []
+def noted(sm: int) -> Iterator[list[Variant]]:
+    """Kernels that are launched inside, as triton would compile them."""
+    found: list[Variant] = []
 
     def note(
         kernel: Any, key: Any, signature: Any, device: Any, constants: Any, options: Any, attrs: Any, warmup: Any
@@ -73,7 +86,8 @@ def noted(sm: int) -> Iterator[list[tuple[Any, dict[str, str], dict[str, Any], t
             names[path[0]] for path, kinds in attrs.items() if any(kind == "tt.divisibility" for kind, _ in kinds)
         )
         types = {name: kind for name, kind in signature.items() if name not in plain}
-        found.append((kernel, types, plain, aligned, options.num_warps, options.num_stages, options.maxnreg))
+        resources = {"warps": options.num_warps, "stages": options.num_stages, "registers": options.maxnreg}
+        found.append(Variant(kernel.fn.__name__, "", kernel, types, plain, aligned, **resources))
 
     jit, cuda = triton.runtime.jit.JITFunction, torch.cuda
     replaced = {
@@ -146,29 +160,46 @@ def calls(device: NoMemory) -> Iterator[tuple[str, str, Any, tuple[Any, ...]]]:
     yield "segment_mean", "float32", segment_mean, (values, offsets, device.empty((10**4,), "float64"))
 
 
-def launched(sm: int) -> list[tuple[str, Variant]]:
+def launched(sm: int) -> list[Variant]:
     """Each kernel that the calls launch, once, as a variant named after the first call."""
     device = NoMemory()
     shipped = {op: list(aot.variants([op], sm)) for op in aot.OPS}
-    seen: dict[str, tuple[str, Variant]] = {}
+    seen: dict[str, Variant] = {}
     for op, words, launcher, arguments in calls(device):
         with noted(sm) as found:
             launcher(*arguments, device=device)
-        for kernel, signature, constants, aligned, warps, stages, registers in found:
-            key = repr((kernel.fn.__qualname__, signature, constants, aligned, warps, stages))
-            of_kernel = [variant for variants in shipped.values() for variant in variants if variant.kernel is kernel]
-            notes = {name: text for variant in of_kernel for name, text in variant.notes.items()}
-            batched = any(variant.batched for variant in of_kernel)
-            name = f"{op} {words}: {kernel.fn.__name__}"
-            variant = Variant(name, op, kernel, signature, constants, aligned, warps, stages, batched, notes, registers)
-            seen.setdefault(key, (key, variant))
+        for variant in found:
+            like = [other for others in shipped.values() for other in others if other.kernel is variant.kernel]
+            notes = {name: text for other in like for name, text in other.notes.items()}
+            batched = any(other.batched for other in like)
+            name = f"{op} {words}: {variant.name}"
+            if not like:  # no module names it, so it must be small, and its loads do not matter
+                name, notes = f"{name}, small", {"loads": "a small kernel"}
+            seen.setdefault(repr(variant), replace(variant, name=name, op=op, batched=batched, notes=notes))
     return list(seen.values())
 
 
+def extra_bytes(sm: int, m: int, n: int, d: int, k: int) -> int:
+    """The most memory that a search holds at once, results included."""
+    from prismem_core.kernels.triton.top_k import top_k
+
+    rows = NoMemory()
+    left, right = rows.empty((m, d), "float16"), rows.empty((n, d), "float16")
+    device = NoMemory()
+    outputs = (device.empty((m, k), "float32"), device.empty((m, k), "int64"), device.empty((m,), "int64"))
+    with noted(sm):
+        top_k(left, right, None, None, None, k, False, None, *outputs, None, device=device)
+    return device.most
+
+
 def main() -> None:
-    """Compile and print."""
+    """Compile and print, or with --memory print what a million keys of 1024 dimensions take besides."""
+    if sys.argv[1] == "--memory":
+        for m, k in ((64, 10), (1024, 10), (1024, 100)):
+            print(json.dumps({"m": m, "k": k, "share": extra_bytes(int(sys.argv[2]), m, 10**6, 1024, k) / (4e6 * m)}))
+        return
     for word in sys.argv[1:]:
-        for _, variant in launched(int(word)):
+        for variant in launched(int(word)):
             print(json.dumps(asdict(aot.compile_variant(variant, int(word)))), flush=True)
 
 

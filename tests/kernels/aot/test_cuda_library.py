@@ -6,22 +6,17 @@ import importlib.util
 import json
 import os
 import shutil
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
+from prismem_core.bench.device import cuda_library
 from prismem_core.kernels import machine_code
 from prismem_core.kernels.machine_code import MachineCode
 
 from . import limits
 
-ROOT = Path(__file__).resolve().parents[3]
-SOURCES = ROOT / "kernels" / "cuda"
-NVCC = os.environ.get("CUDACXX") or shutil.which("nvcc")
-
-if NVCC is None:
+if cuda_library.compiler() is None:
     pytest.skip("there is no nvcc; put one on PATH or name it in CUDACXX", allow_module_level=True)
 if importlib.util.find_spec("triton") is None and shutil.which("cuobjdump") is None:
     pytest.skip("reading machine code needs the cuobjdump of triton: pip install triton", allow_module_level=True)
@@ -31,13 +26,7 @@ if importlib.util.find_spec("triton") is None and shutil.which("cuobjdump") is N
 def kernels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, MachineCode]:
     """Every kernel of the library by "name sm_90"."""
     library = tmp_path_factory.mktemp("cuda") / "libprismem_cuda.so"
-    codes = ["-gencode=arch=compute_80,code=sm_80", "-gencode=arch=compute_90a,code=sm_90a"]
-    flags = ["-std=c++17", "-O3", "-shared", "-Xcompiler", "-fPIC", "-cudart", "static", "--threads", "2"]
-    include = ["-I", str(SOURCES), "-I", str(SOURCES / "include")]
-    sources = [str(path) for path in sorted(SOURCES.glob("*.cu"))]
-    command = [str(NVCC), *flags, *codes, *include, *sources, "-o", str(library)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+    cuda_library.build(library, ["80", "90a"])
     found = machine_code.read(library)
     named = {f"{machine_code.readable(code.function)} sm_{code.sm}": code for code in found}
     assert len(named) == len(found)

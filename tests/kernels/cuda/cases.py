@@ -1,4 +1,4 @@
-"""Small calls of each kernel, over whole numbers, for which every sum is exact: all implementations must give the same bits."""
+"""Small calls of each kernel over whole numbers, for which sums are exact, so that all must give the same bits."""
 
 from __future__ import annotations
 
@@ -72,6 +72,10 @@ def cases(seed: int) -> Iterator[Case]:
                 mask = rng.random((3, count)) < 0.6
                 arguments = {**arguments, "mask": mask, "min_relevance": -3.0, "k": 40}
                 yield Case(f"{label} mask", MMR_SELECT, arguments, {"path": path})
+                if path == "steps":
+                    segments = Segments([0, 30, 30, count])
+                    arguments = {**arguments, "segments": segments, "mask": None, "min_relevance": None}
+                    yield Case(f"{label} split", MMR_SELECT, arguments, {"path": path, "span": 7})
 
 
 def cosines(seed: int) -> Iterator[Case]:

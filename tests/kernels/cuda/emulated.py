@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -23,13 +22,13 @@ from prismem_core.ops.registry import Op
 ROOT = Path(__file__).resolve().parents[3]
 SOURCES = ROOT / "kernels" / "cuda"
 FLAGS = ("-std=c++17", "-O2", "-g1", "-fPIC", "-fvisibility=hidden", "-fno-strict-aliasing", "-ffp-contract=off")
-WARNINGS = ("-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas")
+WARNINGS = ("-Wall", "-Wextra", "-Wno-unknown-pragmas")
 LARGEST = np.iinfo(np.int64).max
 
 
 def compiler() -> str | None:
     """g++, or None where there is none."""
-    return os.environ.get("CXX") or shutil.which("g++")
+    return shutil.which("g++")
 
 
 def build(
@@ -111,11 +110,8 @@ def call(op: Op[Any, Any], arguments: dict[str, Any], **how: Any) -> tuple[Any, 
         if op.name == "segment_mean":
             cuda.segment_mean(*values, device=HostDevice())
             return "cuda", -1, -1
-        for i in (0, 1):  # rows that run backwards are copied before a launcher sees them
-            kind = "uint16" if values[i].dtype.name == "bfloat16" else values[i].dtype
-            values[i] = values[i].view(kind)
-            if values[i].size and values[i].strides[0] < 0:
-                values[i] = values[i].copy()
+        for i in (0, 1):
+            values[i] = values[i].view("uint16" if values[i].dtype.name == "bfloat16" else values[i].dtype)
         flag = np.full(1, LARGEST) if checked.raises else None
         launcher = getattr(cuda, op.name)
         launcher(*values, flag, device=HostDevice(), **how)

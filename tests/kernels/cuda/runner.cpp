@@ -60,15 +60,18 @@ struct Matrix {
         unsigned char* at = memory.data() + static_cast<std::size_t>(row * rows.stride + i) * size;
         const auto number = static_cast<float>(value);
         const std::uint16_t bits = kind == PRISMEM_CUDA_FLOAT16 ? half_bits(value) : bfloat16_bits(value);
-        if (size == 4) std::memcpy(at, &number, 4);
-        else std::memcpy(at, &bits, 2);
+        if (size == 4)
+          std::memcpy(at, &number, 4);
+        else
+          std::memcpy(at, &bits, 2);
       }
     }
     rows.data = memory.data();
   }
   float product(std::int64_t row, const Matrix& other, std::int64_t other_row) const {
     int sum = 0;
-    for (std::int64_t i = 0; i < rows.dim; ++i) sum += values[static_cast<std::size_t>(row * rows.dim + i)] * other.values[static_cast<std::size_t>(other_row * rows.dim + i)];
+    for (std::int64_t i = 0; i < rows.dim; ++i)
+      sum += values[static_cast<std::size_t>(row * rows.dim + i)] * other.values[static_cast<std::size_t>(other_row * rows.dim + i)];
     return static_cast<float>(sum);
   }
 };
@@ -107,10 +110,15 @@ struct Call {
     search.has_least = below(3) == 0;
     search.least = -6.0f;
   }
-  std::int64_t begin(std::int64_t q) const { return ranges.empty() ? 0 : ranges[static_cast<std::size_t>(2 * groups[static_cast<std::size_t>(q)])]; }
-  std::int64_t end(std::int64_t q) const { return ranges.empty() ? keys.rows.count : ranges[static_cast<std::size_t>(2 * groups[static_cast<std::size_t>(q)] + 1)]; }
+  std::int64_t begin(std::int64_t q) const {
+    return ranges.empty() ? 0 : ranges[static_cast<std::size_t>(2 * groups[static_cast<std::size_t>(q)])];
+  }
+  std::int64_t end(std::int64_t q) const {
+    return ranges.empty() ? keys.rows.count : ranges[static_cast<std::size_t>(2 * groups[static_cast<std::size_t>(q)] + 1)];
+  }
   bool counts(std::int64_t q, std::int64_t key, float score) const {
-    return (mask.empty() || mask[static_cast<std::size_t>(q * keys.rows.count + key)] != 0) && !(search.has_least != 0 && score < search.least);
+    return (mask.empty() || mask[static_cast<std::size_t>(q * keys.rows.count + key)] != 0) &&
+           !(search.has_least != 0 && score < search.least);
   }
   void make_plan(int op, int path, std::int64_t span) {
     plan = prismem_cuda_plan{};
@@ -150,21 +158,28 @@ void searches(int query_kind, int key_kind, int path) {
   const std::int64_t k = call.search.k;
   std::vector<float> scores(static_cast<std::size_t>(m * k));
   std::vector<std::int64_t> indices(static_cast<std::size_t>(m * k)), counts(static_cast<std::size_t>(m));
-  if (call.plan.longest > 0 && k <= call.plan.longest) {
-    require(prismem_cuda_top_k(&call.search, &call.plan, call.table_or_null(), call.workspace_or_null(), scores.data(), indices.data(), counts.data()) == 0, "top_k");
+  {
+    require(prismem_cuda_top_k(&call.search, &call.plan, call.table_or_null(), call.workspace_or_null(), scores.data(), indices.data(),
+                               counts.data()) == 0,
+            "top_k");
     for (std::int64_t q = 0; q < m; ++q) {
       const auto expected = best_of(call, q, k);
       require(counts[static_cast<std::size_t>(q)] == static_cast<std::int64_t>(expected.size()), "counts of top_k");
       for (std::int64_t i = 0; i < k; ++i) {
         const bool hit = i < static_cast<std::int64_t>(expected.size());
-        require(indices[static_cast<std::size_t>(q * k + i)] == (hit ? expected[static_cast<std::size_t>(i)].second : -1), "indices of top_k");
-        require(hit ? scores[static_cast<std::size_t>(q * k + i)] == -expected[static_cast<std::size_t>(i)].first : std::isinf(scores[static_cast<std::size_t>(q * k + i)]), "scores of top_k");
+        require(indices[static_cast<std::size_t>(q * k + i)] == (hit ? expected[static_cast<std::size_t>(i)].second : -1),
+                "indices of top_k");
+        require(hit ? scores[static_cast<std::size_t>(q * k + i)] == -expected[static_cast<std::size_t>(i)].first
+                    : std::isinf(scores[static_cast<std::size_t>(q * k + i)]),
+                "scores of top_k");
       }
     }
   }
   call.make_plan(PRISMEM_CUDA_SEGMENT_MAX_SIMILARITY, path, span);
   std::vector<float> values(static_cast<std::size_t>(m));
-  require(prismem_cuda_segment_max_similarity(&call.search, &call.plan, call.table_or_null(), call.workspace_or_null(), values.data(), counts.data()) == 0, "maximum");
+  require(prismem_cuda_segment_max_similarity(&call.search, &call.plan, call.table_or_null(), call.workspace_or_null(), values.data(),
+                                              counts.data()) == 0,
+          "maximum");
   for (std::int64_t q = 0; q < m; ++q) {
     const auto expected = best_of(call, q, 1);
     require(counts[static_cast<std::size_t>(q)] == (expected.empty() ? -1 : expected[0].second), "index of the maximum");
@@ -177,7 +192,8 @@ void searches(int query_kind, int key_kind, int path) {
   std::vector<float> all(static_cast<std::size_t>(m * n));
   require(prismem_cuda_similarity(&call.search, &call.plan, call.table_or_null(), call.workspace_or_null(), all.data()) == 0, "similarity");
   for (std::int64_t q = 0; q < m; ++q) {
-    for (std::int64_t key = 0; key < n; ++key) require(all[static_cast<std::size_t>(q * n + key)] == call.queries.product(q, call.keys, key), "a score");
+    for (std::int64_t key = 0; key < n; ++key)
+      require(all[static_cast<std::size_t>(q * n + key)] == call.queries.product(q, call.keys, key), "a score");
   }
   require(call.flag[0] == std::numeric_limits<std::int64_t>::max(), "nothing is noted");
 }
@@ -186,10 +202,12 @@ void selections(int query_kind, int key_kind, int path) {
   Call call(1 + below(3), 1 + below(300), 1 + below(70), query_kind, key_kind, 200);
   const std::int64_t m = call.queries.rows.count, k = call.search.k = 1 + below(20);
   if (call.search.ranges == nullptr && call.keys.rows.count > 256) path = PRISMEM_CUDA_PATH_STEPS;
-  call.make_plan(PRISMEM_CUDA_MMR_SELECT, path, 0);
+  call.make_plan(PRISMEM_CUDA_MMR_SELECT, path, below(2) == 0 ? 0 : 1 + below(90));
   std::vector<float> scores(static_cast<std::size_t>(m * k));
   std::vector<std::int64_t> indices(static_cast<std::size_t>(m * k)), counts(static_cast<std::size_t>(m));
-  require(prismem_cuda_mmr_select(&call.search, &call.plan, 0.5, call.table_or_null(), call.workspace_or_null(), indices.data(), scores.data(), counts.data()) == 0, "mmr_select");
+  require(prismem_cuda_mmr_select(&call.search, &call.plan, 0.5, call.table_or_null(), call.workspace_or_null(), indices.data(),
+                                  scores.data(), counts.data()) == 0,
+          "mmr_select");
   for (std::int64_t q = 0; q < m; ++q) {
     std::vector<std::int64_t> picks;
     for (std::int64_t step = 0; step < k; ++step) {

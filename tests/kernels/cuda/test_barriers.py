@@ -61,7 +61,6 @@ def test_a_barrier_that_is_taken_away_is_missed(number: int, users: dict[int, li
     pytest.fail(f"nothing misses barrier {number}: it can go, or a case is missing")
 
 
-
 def test_a_schedule_is_decided_by_its_seed() -> None:
     rng = np.random.default_rng(3)
     case = next(iter(cases(int(rng.integers(100)))))

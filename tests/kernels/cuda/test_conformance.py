@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
 import pytest
 
+from prismem_core import ops
 from prismem_core.errors import ArgumentError
 from prismem_core.ops.mmr_select import MMR_SELECT
 from prismem_core.ops.registry import Op
@@ -44,6 +46,16 @@ def test_the_examples_of_an_op_agree_with_its_definition(op: Op[Any, Any], how: 
         if complaint:
             complaints.append(f"{example.label}: {complaint}")
     assert complaints == []
+
+
+@pytest.mark.parametrize(
+    "op", (TOP_K, SIMILARITY, SEGMENT_MAX_SIMILARITY, MMR_SELECT, SEGMENT_MEAN), ids=lambda op: op.name
+)
+def test_the_public_functions_take_the_kernels(op: Op[Any, Any]) -> None:
+    for example in itertools.islice(op.examples(np.random.default_rng(3)), 0, None, 3):
+        with ops.use("cuda"):
+            result = op.function(**example.arguments)
+        assert op.agrees(result, op.check(**example.arguments)) is None, example.label
 
 
 def test_a_row_that_is_not_finite_is_named() -> None:

@@ -6,12 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
+from prismem_core.arrays.device import HostDevice
+from prismem_core.kernels import cuda
 from prismem_core.ops.segment_max_similarity import SEGMENT_MAX_SIMILARITY
 from prismem_core.ops.similarity import SIMILARITY
 from prismem_core.ops.top_k import TOP_K
 from tests.kernels.cuda import emulated
-from tests.kernels.cuda.cases import HALF_KINDS, Case, cases, cosines, whole
+from tests.kernels.cuda.cases import HALF_KINDS, KINDS, Case, cases, cosines, whole
 
 
 def same(actual: Any, expected: Any) -> bool:
@@ -67,11 +70,82 @@ def test_rows_that_are_one_row_in_memory() -> None:
             assert result.indices[0].tolist() == [0, 1, 2, 3]
 
 
+def packed(scores: NDArray[np.float32], indices: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Keys as kernels make them: larger for a larger score, then for a lower index."""
+    bits = (scores + np.float32(0.0)).view(np.uint32)
+    ordered = np.where(bits >> 31 == 1, ~bits, bits | np.uint32(1 << 31)).astype(np.uint64)
+    lower: NDArray[np.uint64] = ordered << np.uint64(32) | (np.uint64(0xFFFFFFFF) - indices.astype(np.uint64))
+    return lower
+
+
+@pytest.mark.parametrize("k", (1, 17, 256))
+@pytest.mark.parametrize("seed", (1, 2))
+def test_lists_are_merged_alone(k: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    scores = rng.integers(-9, 9, (3, 700)).astype(np.float32)
+    scores[1] = -0.0
+    lists = packed(scores, np.broadcast_to(np.arange(700), scores.shape)).reshape(21, 100)
+    lists[rng.random(lists.shape) < 0.2] = 0
+    offsets = np.array([0, 7, 14, 21])
+    for how in ({"lists_a_query": 7}, {"lists_a_query": 0, "offsets": offsets}):
+        found = np.empty((3, k), np.float32), np.empty((3, k), np.int64), np.empty(3, np.int64)
+        with emulated.machine(seed):
+            cuda.top_k_merge(lists, scores=found[0], indices=found[1], counts=found[2], device=HostDevice(), **how)
+        for row, keys in enumerate(lists.reshape(3, 700)):
+            kept = np.flatnonzero(keys)
+            order = kept[np.lexsort((kept, -scores[row, kept]))][:k]
+            assert found[2][row] == len(order)
+            assert found[1][row, : len(order)].tolist() == order.tolist()
+            assert np.array_equal(found[0][row, : len(order)], scores[row, order])
+            assert (found[1][row, len(order) :] == -1).all()
+
+
+def test_more_hits_than_keys_leave_unused_cells() -> None:
+    rng = np.random.default_rng(9)
+    queries, keys = whole(rng, 2, 8, HALF_KINDS[0]), whole(rng, 30, 8, HALF_KINDS[0])
+    found = np.empty((2, 300), np.float32), np.empty((2, 300), np.int64), np.empty(2, np.int64)
+    cuda.top_k(queries, keys, None, None, None, 300, False, None, *found, None, device=HostDevice())
+    assert found[2].tolist() == [30, 30]
+    assert (found[1][:, 30:] == -1).all()
+    assert np.isneginf(found[0][:, 30:]).all()
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_lengths_of_rows_hold_from_the_smallest_to_the_largest_numbers(kind: np.dtype[Any]) -> None:
+    rng = np.random.default_rng(10)
+    values = rng.standard_normal((40, 70)).astype(np.float32)
+    if kind != np.float16:
+        values *= (np.float32(10.0) ** rng.integers(-37, 37, (40, 1))).astype(np.float32)
+    rows = values.astype(kind)
+    rows[3], rows[5, 7], rows[6, 0] = 0, np.nan, -np.inf
+    powers, inverses = np.empty(40, np.float32), np.empty(40, np.float32)
+    cuda.row_scales(rows, powers, inverses, device=HostDevice())
+    exact = rows.astype(np.float64) * powers[:, None].astype(np.float64)
+    with np.errstate(all="ignore"):
+        lengths = np.sqrt((exact * exact).sum(axis=1))
+    assert inverses[3] == 0.0
+    assert np.isnan(inverses[[5, 6]]).all()
+    others = np.setdiff1d(np.arange(40), [3, 5, 6])
+    assert np.allclose(inverses[others] * lengths[others], 1.0, rtol=1e-6, atol=0)
+    assert (np.frexp(powers)[0] == 0.5).all()
+    searched = {"queries": rows[others[:2]], "keys": rows[others], "k": 5, "normalize": True}
+    expected, _ = emulated.call(TOP_K, searched)
+    given, _ = emulated.call(TOP_K, searched, key_scales=(powers[others], inverses[others]))
+    assert same(given, expected)
+
+
 def test_outputs_are_written_whole() -> None:
     rng = np.random.default_rng(8)
     for case in (
-        Case("", TOP_K, {"queries": whole(rng, 3, 8, HALF_KINDS[0]), "keys": whole(rng, 9, 8, HALF_KINDS[0]), "k": 9}, {}),
-        Case("", SEGMENT_MAX_SIMILARITY, {"evidence": np.ones((2, 4), np.float32), "items": np.ones((0, 4), np.float32)}, {}),
+        Case(
+            "", TOP_K, {"queries": whole(rng, 3, 8, HALF_KINDS[0]), "keys": whole(rng, 9, 8, HALF_KINDS[0]), "k": 9}, {}
+        ),
+        Case(
+            "",
+            SEGMENT_MAX_SIMILARITY,
+            {"evidence": np.ones((2, 4), np.float32), "items": np.ones((0, 4), np.float32)},
+            {},
+        ),
         Case("", SIMILARITY, {"x": np.ones((2, 0), np.float32), "y": np.ones((3, 0), np.float32)}, {}),
     ):
         result, call = emulated.call(case.op, case.arguments)

@@ -1,16 +1,23 @@
-"""Stand-ins for kernels: they do what a launcher does, on tensors of the CPU, in float64."""
+"""Stand-ins for kernels: they do what a launcher does, on tensors of the CPU, in float64.
+
+Whoever imports this is skipped where there is no torch.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pytest
 
 from prismem_core import VectorIndex
 from prismem_core.index.device_blocks import BlockSizes
 from prismem_core.index.device_launchers import Launchers
 from prismem_core.index.device_store import DeviceStore
 from prismem_core.ops.mmr_select import greedy
+
+torch: Any = pytest.importorskip("torch", reason="an index on a device holds its rows through torch, which is missing")
 
 TINY = BlockSizes(least=256, most=2048, host=256)
 """A few rows a block, so that small indexes have many."""
@@ -111,7 +118,86 @@ def mmr_select(
         scores.numpy()[row, : len(picks)] = values
 
 
+class StandInCodes:
+    """What `prismem_core.kernels.triton.codes` offers: codes that are the rows themselves, so that stale ones show."""
+
+    @dataclass
+    class Codes:
+        """Rows as they were when they were encoded."""
+
+        values: Any
+        scale: Any
+        error: Any
+        length: Any
+
+        @property
+        def bytes(self) -> int:
+            return int(self.values.shape[0]) * StandInCodes.row_bytes(int(self.values.shape[1]), 8)
+
+        def of(self, first: int, last: int) -> StandInCodes.Codes:
+            parts = (self.values, self.scale, self.error, self.length)
+            return StandInCodes.Codes(*(part[first:last] for part in parts))
+
+    def __init__(self) -> None:
+        self.searches = 0
+        self.encoded = 0
+
+    @staticmethod
+    def supports(dim: int) -> bool:
+        return dim < 100
+
+    @staticmethod
+    def row_bytes(dim: int, bits: int) -> int:
+        return 4 * dim + 12
+
+    def empty(self, count: int, dim: int, bits: int, normalize: bool, *, device: Any) -> Codes:
+        assert bits in (4, 8)
+        values = device.full((count, dim), "float32", float("nan"))
+        return self.Codes(values, *(device.full((count,), "float32", float("nan")) for _ in range(3)))
+
+    def encode(self, rows: Any, bits: int, *, normalize: bool, device: Any, scales: Any = None) -> Codes:
+        codes = self.empty(int(rows.shape[0]), int(rows.shape[1]), bits, normalize, device=device)
+        self.encode_into(rows, codes, 0, device=device)
+        return codes
+
+    def encode_into(self, rows: Any, codes: Codes, first_row: int, *, device: Any, scales: Any = None) -> None:
+        last = first_row + int(rows.shape[0])
+        self.encoded += int(rows.shape[0])
+        codes.values[first_row:last] = rows.float()
+        for factor, part in enumerate((codes.scale, codes.error, codes.length)):
+            part[first_row:last] = factor * rows.float().sum(1)
+
+    def search(
+        self,
+        queries: Any,
+        keys: Any,
+        codes: Codes,
+        mask: Any,
+        k: int,
+        min_score: float | None,
+        scores: Any,
+        indices: Any,
+        counts: Any,
+        flag: Any,
+        *,
+        device: Any,
+        key_scales: Any = None,
+    ) -> None:
+        self.searches += 1
+        np.testing.assert_array_equal(codes.values.numpy(), keys.float().numpy())
+        for factor, part in enumerate((codes.scale, codes.error, codes.length)):
+            np.testing.assert_array_equal(part.numpy(), (factor * keys.float().sum(1)).numpy())
+        normalize = key_scales is not None
+        hits = (scores, indices, counts, flag)
+        top_k(queries, keys, None, None, mask, k, normalize, min_score, *hits, device=device, key_scales=key_scales)
+
+
 LAUNCHERS = Launchers(top_k, mmr_select, row_scales, "stand-in")
+
+
+def launchers_with_codes() -> Launchers:
+    """With codes of their own, which count what is done."""
+    return replace(LAUNCHERS, codes=StandInCodes())
 
 
 def index_on_device(

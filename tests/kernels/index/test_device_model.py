@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from prismem_core import VectorIndex
 from prismem_core.errors import PrismemError
 from prismem_core.index.device_store import DeviceStore
-from tests.kernels.index.stand_ins import LAUNCHERS, TINY, index_on_device
+from tests.kernels.index.stand_ins import TINY, index_on_device, launchers_with_codes
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -39,11 +39,13 @@ class PairMachine(RuleBasedStateMachine):
         dtype=st.sampled_from(("float32", "float16", "bfloat16")),
         metric=st.sampled_from(("inner_product", "cosine")),
         memory_bytes=st.sampled_from((None, 0, 1000, 4000)),
+        codes=st.sampled_from(("never", "int8")),
     )
-    def begin(self, dim: int, dtype: str, metric: str, memory_bytes: int | None) -> None:
+    def begin(self, dim: int, dtype: str, metric: str, memory_bytes: int | None, codes: str) -> None:
         self.dim, self.dtype, self.metric, self.memory_bytes = dim, dtype, metric, memory_bytes
+        self.options: dict[str, Any] = {"sizes": TINY, "launchers": launchers_with_codes(), "codes": codes}
         self.native = VectorIndex(dim, dtype=dtype, metric=metric, codes="never")
-        self.device = index_on_device(dim, dtype=dtype, metric=metric, memory_bytes=memory_bytes)
+        self.device = index_on_device(dim, dtype=dtype, metric=metric, memory_bytes=memory_bytes, **self.options)
         self.ids: list[int] = []
 
     def values(self, rng: np.random.Generator, count: int) -> np.ndarray:
@@ -176,14 +178,13 @@ class PairMachine(RuleBasedStateMachine):
         self.native.save(paths[0])
         self.device.save(paths[1])
         assert paths[0].read_bytes() == paths[1].read_bytes()
-        options: dict[str, Any] = {"sizes": TINY, "launchers": LAUNCHERS}
         if way == "device to core":
             self.native = VectorIndex.load(paths[1], codes="never")
         elif way == "core to device":
-            store = DeviceStore.read(paths[0], "cpu", self.memory_bytes, verify=True, fixed=False, **options)
+            store = DeviceStore.read(paths[0], "cpu", self.memory_bytes, verify=True, fixed=False, **self.options)
             self.device = VectorIndex._around(store)
         else:
-            store = DeviceStore.read(paths[0], "cpu", self.memory_bytes, verify=False, fixed=True, **options)
+            store = DeviceStore.read(paths[0], "cpu", self.memory_bytes, verify=False, fixed=True, **self.options)
             opened = VectorIndex._around(store)
             assert opened.read_only
             assert opened.ids.tolist() == self.ids
@@ -200,8 +201,8 @@ class PairMachine(RuleBasedStateMachine):
         assert one.count == other.count
         assert other.removed <= max(256, (other.count + other.removed) // 4)
         if self.memory_bytes is not None:
-            assert other.row_bytes - other.streamed_bytes <= self.memory_bytes
+            assert other.row_bytes - other.streamed_bytes + other.code_bytes <= self.memory_bytes
 
 
-PairMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=20, deadline=None)
+PairMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=20, deadline=None)
 TestPair = PairMachine.TestCase

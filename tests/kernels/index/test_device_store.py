@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from prismem_core import VectorIndex
 from prismem_core.errors import ArgumentError, NoImplementation, VectorIndexError
@@ -19,7 +18,7 @@ from prismem_core.index import PreparedDeviceFilter
 from prismem_core.index.device_blocks import BlockSizes
 from prismem_core.index.device_memory import DeviceMemory
 from prismem_core.ops.inputs import layouts
-from tests.kernels.index.stand_ins import LAUNCHERS, TINY, index_on_device, top_k
+from tests.kernels.index.stand_ins import LAUNCHERS, TINY, index_on_device, top_k, torch
 
 RNG = np.random.default_rng(11)
 ROWS = RNG.integers(-3, 4, (200, 6)).astype(np.float32)

@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from prismem_core import VectorIndex
 from prismem_core.index.device_blocks import Block, BlockSizes
 from tests.kernels.index.recorder import Recorder
-from tests.kernels.index.stand_ins import LAUNCHERS, index_on_device, top_k
+from tests.kernels.index.stand_ins import LAUNCHERS, index_on_device, top_k, torch
 
 SIZES = BlockSizes(least=512, most=4096, host=320)  # 10 rows of 8 numbers a piece on the host
 RNG = np.random.default_rng(3)

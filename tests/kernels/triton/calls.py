@@ -1,4 +1,4 @@
-"""Checked calls of ops, run by launchers of Triton kernels on tensors of the CPU, with outputs that hold garbage before."""
+"""Checked calls of ops, run by launchers of Triton kernels on tensors of the CPU, with garbage in outputs before."""
 
 from __future__ import annotations
 

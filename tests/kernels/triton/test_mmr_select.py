@@ -1,4 +1,4 @@
-"""mmr_select with Triton: the examples of the op and whole numbers bit for bit, with similarities known beforehand or not."""
+"""mmr_select with Triton: the examples of the op, whole numbers bit for bit, similarities known beforehand or not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""segment_max_similarity with Triton: the examples of the op, whole numbers bit for bit, flags, pieces, tiles of devices."""
+"""segment_max_similarity with Triton: the examples of the op, whole numbers bit for bit, flags, pieces and tiles."""
 
 from __future__ import annotations
 

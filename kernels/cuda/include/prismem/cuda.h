@@ -68,12 +68,12 @@ enum { PRISMEM_CUDA_TOP_K = 0, PRISMEM_CUDA_SEGMENT_MAX_SIMILARITY = 1, PRISMEM_
 
 enum {
   PRISMEM_CUDA_PATH_AUTO = 0,
-  PRISMEM_CUDA_PATH_ROWS = 1,      /* a warp a key, one query at a time */
-  PRISMEM_CUDA_PATH_ROWS_BATCH = 2, /* a warp a key, four queries at a time */
+  PRISMEM_CUDA_PATH_ROWS = 1,        /* a warp a key, one query at a time */
+  PRISMEM_CUDA_PATH_ROWS_BATCH = 2,  /* a warp a key, four queries at a time */
   PRISMEM_CUDA_PATH_TILES_SMALL = 3, /* tensor cores, 16 queries at a time */
-  PRISMEM_CUDA_PATH_TILES = 4,     /* tensor cores, 64 queries at a time */
-  PRISMEM_CUDA_PATH_POOL = 5,      /* mmr_select with all similarities in shared memory */
-  PRISMEM_CUDA_PATH_STEPS = 6      /* mmr_select that computes the similarities to each pick */
+  PRISMEM_CUDA_PATH_TILES = 4,       /* tensor cores, 64 queries at a time */
+  PRISMEM_CUDA_PATH_POOL = 5,        /* mmr_select with all similarities in shared memory */
+  PRISMEM_CUDA_PATH_STEPS = 6        /* mmr_select with a launch a pick, which computes the similarities to it */
 };
 
 /* How a call runs. Zeros let prismem_cuda_plan_search choose; `path` and `span` (keys a block) may be set before. */
@@ -106,17 +106,18 @@ PRISMEM_CUDA_API int prismem_cuda_fill_table(const prismem_cuda_search* search, 
 PRISMEM_CUDA_API int prismem_cuda_row_scales(const prismem_cuda_rows* rows, float* powers, float* inverses, int device, void* stream);
 
 /* scores, indices (queries, k) and counts (queries). Unused cells get -infinity and -1. */
-PRISMEM_CUDA_API int prismem_cuda_top_k(const prismem_cuda_search* search, const prismem_cuda_plan* plan, const int64_t* table, void* workspace,
-                                        float* scores, int64_t* indices, int64_t* counts);
+PRISMEM_CUDA_API int prismem_cuda_top_k(const prismem_cuda_search* search, const prismem_cuda_plan* plan, const int64_t* table,
+                                        void* workspace, float* scores, int64_t* indices, int64_t* counts);
 
 /* Merges lists of hits alone: query i has the lists offsets[i] to offsets[i + 1], or `lists_a_query` where offsets is null, of
  * `list_width` keys each: ordered float32 bits of the score above, the complement of the index below, 0 for none. k <= 256. */
-PRISMEM_CUDA_API int prismem_cuda_top_k_merge(const uint64_t* keys, const int64_t* offsets, int64_t lists_a_query, int64_t list_width, int64_t queries,
-                                              int64_t k, float* scores, int64_t* indices, int64_t* counts, int device, void* stream);
+PRISMEM_CUDA_API int prismem_cuda_top_k_merge(const uint64_t* keys, const int64_t* offsets, int64_t lists_a_query, int64_t list_width,
+                                              int64_t queries, int64_t k, float* scores, int64_t* indices, int64_t* counts, int device,
+                                              void* stream);
 
 /* values, indices (queries); 0 and -1 where nothing counts. */
-PRISMEM_CUDA_API int prismem_cuda_segment_max_similarity(const prismem_cuda_search* search, const prismem_cuda_plan* plan, const int64_t* table,
-                                                         void* workspace, float* values, int64_t* indices);
+PRISMEM_CUDA_API int prismem_cuda_segment_max_similarity(const prismem_cuda_search* search, const prismem_cuda_plan* plan,
+                                                         const int64_t* table, void* workspace, float* values, int64_t* indices);
 
 /* The picks of each query in the order of selection, indices, scores (queries, k) and counts (queries); `least` is the least relevance. */
 PRISMEM_CUDA_API int prismem_cuda_mmr_select(const prismem_cuda_search* search, const prismem_cuda_plan* plan, double relevance_weight,
@@ -124,12 +125,12 @@ PRISMEM_CUDA_API int prismem_cuda_mmr_select(const prismem_cuda_search* search, 
 
 /* means (pieces) of values[offsets[g]] to values[offsets[g + 1] - 1], float64 where `wide`, else float32; offsets on the device. Sums
  * are compensated; a piece of no values has the mean NaN. */
-PRISMEM_CUDA_API int prismem_cuda_segment_mean(const void* values, int wide, const int64_t* offsets, int64_t pieces, double* means, int device,
-                                               void* stream);
+PRISMEM_CUDA_API int prismem_cuda_segment_mean(const void* values, int wide, const int64_t* offsets, int64_t pieces, double* means,
+                                               int device, void* stream);
 
 /* scores (queries, keys). */
-PRISMEM_CUDA_API int prismem_cuda_similarity(const prismem_cuda_search* search, const prismem_cuda_plan* plan, const int64_t* table, void* workspace,
-                                             float* scores);
+PRISMEM_CUDA_API int prismem_cuda_similarity(const prismem_cuda_search* search, const prismem_cuda_plan* plan, const int64_t* table,
+                                             void* workspace, float* scores);
 
 #ifdef __cplusplus
 }
