@@ -58,7 +58,9 @@ def best_of_batch(
         begin = key_begin + split.to(tl.int64) * split_length
         length = tl.minimum(key_end - begin, split_length).to(tl.int32)
         base = split * split_length
-        own_list = query * splits + split
+        own_list = query
+        if thresholds is not None:
+            own_list = query * splits + split
     column = tl.arange(0, K)
     best = tl.zeros((BQ, K), tl.int64) + tl.where(column < k, EMPTY + column.to(tl.int64), FULL)[None, :]
     bound = tl.where(inside, LEAST + 1, GREATEST)

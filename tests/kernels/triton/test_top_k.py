@@ -26,7 +26,15 @@ EXAMPLES = [
     for example in ops.TOP_K.examples(np.random.default_rng(7))
     if example.label != "special" or example.arguments["normalize"]
 ]
-SMALL = {"top_k": (16, 64, 16), "top_k masked": (32, 32, 16), "top_k unaligned": (16, 32, 32), "top_k one": (1, 32, 16)}
+SMALL = {
+    "top_k": (16, 64, 16),
+    "top_k masked": (32, 32, 16),
+    "top_k unaligned": (16, 32, 32),
+    "top_k long": (16, 64, 16),
+    "top_k longest": (16, 32, 32),
+    "top_k sorted": (16, 64, 32),
+    "top_k one": (1, 32, 16),
+}
 
 
 @pytest.fixture
@@ -130,7 +138,7 @@ def test_splits_that_tell_each_other_of_scores_change_nothing(
 @pytest.mark.parametrize("segments", [None, ops.Segments([0, 0, 41, 300, 301, 500])])
 @pytest.mark.parametrize("piece", [2**30, 64])
 def test_more_hits_than_a_list_holds_are_sorted(
-    segments: ops.Segments | None, piece: int, monkeypatch: pytest.MonkeyPatch
+    segments: ops.Segments | None, piece: int, small_tiles: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng = np.random.default_rng(12)
     masks = rng.random((5, 500)) < 0.8
