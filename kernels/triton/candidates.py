@@ -79,27 +79,26 @@ def unpack(candidates: Any, scores: Any, indices: Any, counts: Any) -> None:
     counts.copy_(found.sum(dim=1))
 
 
-def join(
-    parts: tuple[Any, Any, Any], piece: int, k: int, scores: Any, indices: Any, counts: Any, device: Any
-) -> None:
-    """The hits of keys that were searched in pieces of `piece` keys: `parts` are scores (pieces, m, k), indices within
-    the piece and counts (pieces, m).
-    """
+def ordered(scores: Any) -> Any:
+    """float32 to int32 that compare alike; scores hold neither NaN nor -0.0."""
+    bits = scores.view(torch.int32)
+    return torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
+
+
+def join(parts: tuple[Any, Any, Any], k: int, scores: Any, indices: Any, counts: Any, device: Any) -> None:
+    """The hits of keys searched in pieces: `parts` are scores and indices (pieces, m, k) and counts (pieces, m)."""
     pieces, count, _ = parts[0].shape
     hits, all_indices = (part.transpose(0, 1).reshape(count, -1) for part in parts[:2])
-    bits = hits.view(torch.int32)
-    codes = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits).to(torch.int64)
     # Hits of a piece are in order, and so are the pieces, so the place among all hits breaks ties as the index would.
     places = torch.arange(pieces * k, device=hits.device)
     found = torch.arange(k, device=hits.device)[None, None, :] < parts[2].transpose(0, 1)[:, :, None]
-    candidates = torch.where(found.reshape(count, -1), (codes << 32) | (_LOW - places), EMPTY)
+    packed = (ordered(hits).to(torch.int64) << 32) | (_LOW - places)
+    candidates = torch.where(found.reshape(count, -1), packed, EMPTY).contiguous()
     if k <= LARGEST_LIST:
         merge(candidates, None, 1, count, k, scores, indices, counts, device)
     else:
         unpack(torch.topk(candidates, k, dim=1).values, scores, indices, counts)
-    chosen = indices.clamp(min=0)
-    offsets = torch.div(chosen, k, rounding_mode="floor") * piece
-    indices.copy_(torch.where(indices < 0, indices, all_indices.gather(1, chosen) + offsets))
+    indices.copy_(torch.where(indices < 0, indices, all_indices.gather(1, indices.clamp(min=0))))
 
 
 def variants(sm: int) -> list[Variant]:
@@ -112,7 +111,5 @@ def variants(sm: int) -> list[Variant]:
         arguments |= {"result": result, "scores": hits, "indices": result, "counts": result[:, 0]}
         notes = {"loads": "few candidates, beside the keys that they come from"}
         config = _MERGING[arguments["CHUNK"] > 512]
-        found.append(
-            launch.variant(f"merge {name} sm_{sm}", "top_k", merge_candidates, arguments, config, notes=notes)
-        )
+        found.append(launch.variant(f"top_k/merge {name}", "top_k", merge_candidates, arguments, config, notes=notes))
     return found

@@ -122,9 +122,7 @@ def described(rows: Any, block_rows: int, block_dim: int) -> Any:
 def start(kernel: Any, programs: tuple[int, ...], arguments: Mapping[str, Any], config: Config) -> None:
     """Launch a kernel; arguments that are not there are None, which a kernel takes for "not this"."""
     values = {**dict.fromkeys(kernel.arg_names), **arguments}
-    kernel[programs](
-        **values, num_warps=config.warps, num_stages=config.stages, maxnreg=config.registers
-    )
+    kernel[programs](**values, num_warps=config.warps, num_stages=config.stages, maxnreg=config.registers)
 
 
 def variant(

@@ -80,7 +80,8 @@ def row_scales(rows: Any, *, device: Any) -> tuple[Any, Any]:
         with launch.on(device):
             row_scales_kernel[(-(-count // block_rows),)](
                 rows, powers, inverse, count, dim, rows.stride(0),
-                BN=block_rows, BD=block_dim, EVEN=dim % block_dim == 0, WIDE=kind != "float16", num_warps=4, maxnreg=255,
+                BN=block_rows, BD=block_dim, EVEN=dim % block_dim == 0, WIDE=kind != "float16",
+                num_warps=4, maxnreg=255,
             )  # fmt: skip
     return powers, inverse
 
@@ -110,7 +111,7 @@ def variants(sm: int) -> list[Variant]:
         block_rows, block_dim = _tile(kind)
         found.append(
             Variant(
-                f"row_scales {kind}",
+                f"row_scales/{kind}",
                 "row_scales",
                 row_scales_kernel,
                 {

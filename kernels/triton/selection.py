@@ -74,8 +74,8 @@ def merge_candidates(
     """The best k of one chunk of a row's candidates, by rank: how many candidates of the chunk are greater.
 
     Program (row, chunk). `lists` (sum of lists, length) int64: row i has the lists from first_list[i] to first_list[i +
-    1], or `lists_a_row` each without `first_list`. Writes `result` (rows, chunks, k) int64, or with LAST (one chunk a row) the
-    scores (rows, k) float32, indices (rows, k) int64 and counts (rows,) int64.
+    1], or `lists_a_row` each without `first_list`. Writes `result` (rows, chunks, k) int64, or with LAST (one chunk a
+    row) the scores (rows, k) float32, indices (rows, k) int64 and counts (rows,) int64.
     """
     row = tl.program_id(0).to(tl.int64)
     chunk = tl.program_id(1)

@@ -120,7 +120,7 @@ def variants(sm: int) -> list[Variant]:
         notes = {"loads": "rows are not aligned"} if dim % 16 else {}
         if sm >= 90 and config.block_queries < 64:
             notes["mma"] = "fewer than 64 rows do not fill the tile of a warp group"
-        title = f"similarity {kind}{name} sm_{sm}"
+        title = f"similarity/{kind}{name}"
         found.append(
             launch.variant(title, "similarity", similarity_kernel, arguments, config, batched=True, notes=notes)
         )

@@ -38,8 +38,11 @@ _RULES: tuple[tuple[int, str, tuple[str, ...], tuple[int, ...], tuple[int, ...],
     (80, "top_k masked", _FLOAT, _ALL, QUERIES, Config(16, 64, 32, 8, 4)),
     (80, "top_k unaligned", _HALVES, _ALL, QUERIES, Config(16, 64, 64, 8, 3)),
     (80, "top_k unaligned", _FLOAT, _ALL, QUERIES, Config(16, 64, 32, 8, 4)),
-    (80, "top_k long", _HALVES, _ALL, QUERIES, Config(16, 64, 32, 8, 3)),
+    (80, "top_k long", _HALVES, _ALL, _FEW, Config(16, 64, 64, 4, 3)),
+    (80, "top_k long", _HALVES, _ALL, _MORE + _MANY, Config(64, 64, 64, 8, 3)),
     (80, "top_k long", _FLOAT, _ALL, QUERIES, Config(16, 64, 32, 8, 4)),
+    (80, "top_k longest", _HALVES, _ALL, QUERIES, Config(16, 64, 32, 8, 3)),
+    (80, "top_k longest", _FLOAT, _ALL, QUERIES, Config(16, 64, 32, 8, 4)),
     (80, "top_k sorted", _HALVES, _ALL, QUERIES, Config(64, 64, 64, 8, 3)),
     (80, "top_k sorted", _FLOAT, _ALL, QUERIES, Config(32, 64, 32, 8, 3)),
     (80, "top_k one", _HALVES, DIMS[:1], QUERIES, Config(1, 64, 128, 4, 1)),
@@ -56,14 +59,18 @@ _RULES: tuple[tuple[int, str, tuple[str, ...], tuple[int, ...], tuple[int, ...],
     (90, "top_k", _FLOAT, _ALL, _FEW, Config(16, 64, 32, 4, 4, "descriptor")),
     (90, "top_k", _FLOAT, _ALL, _MORE, Config(64, 64, 32, 4, 3, "descriptor")),
     (90, "top_k", _FLOAT, _ALL, _MANY, Config(128, 64, 32, 8, 3, "descriptor")),
+    (90, "top_k long", _HALVES, _ALL, _FEW, Config(16, 64, 64, 4, 4, "descriptor")),
+    (90, "top_k long", _HALVES, _ALL, _MORE + _MANY, Config(64, 128, 64, 8, 4, "descriptor")),
+    (90, "top_k long", _FLOAT, _ALL, QUERIES, Config(16, 64, 32, 8, 4, "descriptor")),
     (90, "similarity", _HALVES, _ALL, QUERIES[:3], Config(64, 128, 64, 4, 4, "descriptor")),
     (90, "similarity", _HALVES, _ALL, _MANY, Config(128, 128, 64, 8, 4, "descriptor")),
     (90, "similarity", _FLOAT, _ALL, QUERIES, Config(64, 64, 32, 4, 3, "descriptor")),
 )
 """Rows (sm, op, kinds, dimensions, queries, configuration) of `TABLE`; a later one wins.
 
-`top_k` has lists of up to 32 hits, `top_k long` longer ones, `top_k sorted` none, `top_k masked` a mask for each query,
-`top_k unaligned` rows that cannot be loaded 16 bytes at a time, `top_k one` one query a program.
+`top_k` has lists of up to 32 hits, `top_k long` up to 128, `top_k longest` up to 256, `top_k sorted` none, `top_k
+masked` a mask for each query, `top_k unaligned` rows that cannot be loaded 16 bytes at a time, `top_k one` one query a
+program.
 """
 
 INTERPRETED = {
@@ -71,6 +78,7 @@ INTERPRETED = {
     "top_k masked": Config(16, 1024, 128),
     "top_k unaligned": Config(16, 1024, 128),
     "top_k long": Config(16, 1024, 128),
+    "top_k longest": Config(16, 1024, 128),
     "top_k sorted": Config(16, 1024, 128),
     "top_k one": Config(1, 1024, 128),
     "similarity": Config(128, 1024, 128),

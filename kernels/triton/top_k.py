@@ -7,6 +7,7 @@ only where a batch takes another configuration (one query; up to 16; more).
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,6 +24,9 @@ LARGEST_PIECE = 2**30
 """Longer segments are searched in pieces of so many keys, whose indices a candidate can hold."""
 SCRATCH_BYTES = 2**28
 """The most memory for candidates that are sorted."""
+HEAD_FRACTION = 32
+LEAST_HEAD = 1024
+"""Of many keys a HEAD_FRACTION is searched before the rest, and so on of these, down to LEAST_HEAD keys."""
 PROGRAMS_PER_PROCESSOR = 4
 """Programs that the splits of the keys should give each multiprocessor."""
 
@@ -125,29 +129,44 @@ class Search:
 
 
 def _in_pieces(search: Search, longest: int, piece: int, k: int, scores: Any, indices: Any, counts: Any) -> None:
-    """Search the segments in pieces of `piece` keys and put the hits of the pieces together."""
+    """Search the segments in pieces of at most `piece` keys and put the hits of the pieces together.
+
+    Few keys go first where there are many: their k-th best score keeps most others out of the lists from the start.
+    """
     find = _by_lists if k <= LARGEST_LIST else _by_sorting
-    pieces = -(-longest // piece)
-    if pieces == 1:
-        find(search, 0, longest, k, scores, indices, counts)
+    device, count = search.device, search.count
+    thresholds = device.full((count,), "int32", -(2**31))
+    heads = search.ranges is None and k <= LARGEST_LIST
+    bounds = work.pieces(longest, piece, LEAST_HEAD if heads else longest + 1, HEAD_FRACTION)
+    if len(bounds) == 2:
+        find(search, 0, longest, k, scores, indices, counts, thresholds)
         return
-    device, shape = search.device, (pieces, search.count, k)
+    shape = (len(bounds) - 1, count, k)
     parts = device.empty(shape, "float32"), device.empty(shape, "int64"), device.empty(shape[:2], "int64")
-    for number in range(pieces):
-        begin = number * piece
-        find(search, begin, min(begin + piece, longest), k, *(part[number] for part in parts))
-    candidates.join(parts, piece, k, scores, indices, counts, device)
+    for number, (begin, end) in enumerate(itertools.pairwise(bounds)):
+        part = (parts[0][number], parts[1][number], parts[2][number])
+        find(search, begin, end, k, *part, thresholds)
+        part[1].add_(begin)
+        reached = torch.where(part[2] == k, candidates.ordered(part[0][:, -1]), -(2**31))
+        torch.maximum(thresholds, reached, out=thresholds)
+    candidates.join(parts, k, scores, indices, counts, device)
 
 
-def _by_lists(search: Search, begin: int, end: int, k: int, scores: Any, indices: Any, counts: Any) -> None:
-    """The best of the keys begin to end of each segment, with lists of candidates in registers."""
+def _by_lists(
+    search: Search, begin: int, end: int, k: int, scores: Any, indices: Any, counts: Any, thresholds: Any
+) -> None:
+    """The best of the keys begin to end of each segment, with lists of candidates in registers.
+
+    Keys whose ordered scores are below the queries' `thresholds` (m,) int32 may be left out.
+    """
     device, count = search.device, search.count
     batch, one = _configs(search, k, launch.sm_of(device))
-    thresholds = device.full((count,), "int32", -(2**31))
     first_list = None
     if search.ranges is None:
         kernel, config = (best_of_one, one) if count == 1 else (best_of_batch, batch)
-        dense = _dense(search, config, begin, end, 4 * config.block_keys)
+        # A split begins with an empty list, which its first tiles fill: a few of them at least, but for a head one.
+        least_keys = 4 * config.block_keys if begin else config.block_keys
+        dense = _dense(search, config, begin, end, least_keys)
         most, programs = dense[3], dense[3] * dense[4]
         lists = device.empty((count * most, k), "int64")
         arguments = _arguments(search, config, None, None, thresholds, lists, dense, k)
@@ -168,7 +187,9 @@ def _by_lists(search: Search, begin: int, end: int, k: int, scores: Any, indices
     candidates.merge(lists, first_list, most, count, k, scores, indices, counts, device)
 
 
-def _by_sorting(search: Search, begin: int, end: int, k: int, scores: Any, indices: Any, counts: Any) -> None:
+def _by_sorting(
+    search: Search, begin: int, end: int, k: int, scores: Any, indices: Any, counts: Any, thresholds: Any
+) -> None:
     """As `_by_lists`, for any k: all candidates of the queries are written and sorted."""
     device = search.device
     config, _ = _configs(search, k, launch.sm_of(device))
@@ -222,13 +243,13 @@ def _configs(search: Search, k: int, sm: int) -> tuple[Config, Config]:
     dim, sides = int(search.queries.shape[1]), (search.queries, search.keys)
     one_kind = launch.kind_of(search.queries) == launch.kind_of(search.keys)
     described = one_kind and search.ranges is None and all(map(launch.is_describable, sides))
-    op = "top_k" if k <= LARGEST_LIST // 8 else "top_k sorted"
+    op = "top_k" if k <= 32 else "top_k long" if k <= LARGEST_LIST // 2 else "top_k longest"
+    if k > LARGEST_LIST:
+        op = "top_k sorted"
     if not described and not all(map(launch.is_aligned, sides)):
-        op = "top_k unaligned"
+        op = "top_k unaligned" if op in ("top_k", "top_k sorted") else "top_k longest"
     elif search.mask is not None and search.mask.dim() == 2:
-        op = "top_k masked"
-    if LARGEST_LIST // 8 < k <= LARGEST_LIST:
-        op = "top_k long"
+        op = "top_k masked" if op in ("top_k", "top_k sorted") else "top_k longest"
     batch = table.config_of(sm, op, search.kind, dim, max(search.count, 2), described)
     return batch, table.config_of(sm, "top_k one", search.kind, dim, 1)
 
@@ -271,7 +292,7 @@ def _arguments(
     return values
 
 
-_CASES = (
+_CASES: tuple[tuple[str, str, int, int, dict[str, Any]], ...] = (
     ("few", "float16", 16, 10, {}),
     ("more", "float16", 64, 10, {}),
     ("many", "float16", 1024, 10, {}),
@@ -281,8 +302,11 @@ _CASES = (
     ("groups", "float16", 64, 10, {"grouped": True, "normalize": True}),
     ("groups masked", "float16", 64, 32, {"grouped": True, "normalize": True, "mask": 2, "min_score": 0.5}),
     ("groups masked", "float32", 64, 32, {"grouped": True, "normalize": True, "mask": 2, "min_score": 0.5}),
-    ("long lists masked", "float16", 64, LARGEST_LIST, {"normalize": True, "mask": 2, "min_score": 0.5}),
-    ("long lists masked", "float32", 64, LARGEST_LIST, {"normalize": True, "mask": 2, "min_score": 0.5}),
+    ("long lists", "float16", 64, 100, {}),
+    ("long lists cosines", "bfloat16", 1024, 100, {"normalize": True, "mask": 1, "min_score": 0.5}),
+    ("long lists cosines", "float32", 64, 100, {"normalize": True, "mask": 1, "min_score": 0.5}),
+    ("longest lists masked", "float16", 64, LARGEST_LIST, {"normalize": True, "mask": 2, "min_score": 0.5}),
+    ("longest lists masked", "float32", 64, LARGEST_LIST, {"normalize": True, "mask": 2, "min_score": 0.5}),
     ("sorted cosines", "bfloat16", 64, 1000, {"normalize": True, "min_score": 0.5}),
     ("many uneven cosines", "bfloat16", 1024, 10, {"dim": 1040, "normalize": True}),
     ("unaligned masked", "bfloat16", 1024, 32, {"dim": 1001, "normalize": True, "mask": 2, "min_score": 0.5}),
@@ -332,5 +356,5 @@ def _variant(sm: int, name: str, kind: str, count: int, k: int, special: Mapping
     if dim % 16:
         notes["loads"] = "rows are not aligned"
     kernel = best_of_one if count == 1 else best_of_batch
-    title = f"top_k {kind} {name} sm_{sm}"
+    title = f"top_k/{kind} {name}"
     return launch.variant(title, "top_k", kernel, arguments, config, batched=count > 1, notes=notes)

@@ -20,6 +20,19 @@ def split_length(num_keys: int, splits: int, tile: int) -> int:
     return max(1, -(-num_keys // (max(splits, 1) * tile))) * tile
 
 
+def pieces(num_keys: int, largest: int, least_head: int, fraction: int) -> list[int]:
+    """Bounds, from 0 to `num_keys`, of pieces of at most `largest` keys that are searched one after the other.
+
+    Where that leaves at least `least_head` keys, a `fraction` of the keys comes first, and a fraction of these before.
+    """
+    bounds = list(range(0, num_keys, largest))[1:]
+    head = min(num_keys, largest) // fraction
+    while head >= least_head:
+        bounds.insert(0, head)
+        head //= fraction
+    return [0, *bounds, num_keys]
+
+
 @dataclass(frozen=True)
 class Items:
     """The programs of a grouped launch.

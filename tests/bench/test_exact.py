@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from prismem_core.bench import data, exact
-from prismem_core.bench.ops import mmr_select
 
 from prismem_core import ops
+from prismem_core.bench import data, exact
+from prismem_core.bench.ops import mmr_select
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from prismem_core.bench import data, report, run, verdict
 from prismem_core.bench.contest import (
     AT_MOST,
@@ -24,7 +25,6 @@ from prismem_core.bench.contest import (
 )
 from prismem_core.bench.limits import Limits
 from prismem_core.bench.ops import JOBS
-
 from prismem_core.errors import ArgumentError, DataError
 
 QUICK = run.Settings(rounds=3, quick=True, budget_seconds=1.0)

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from prismem_core.bench import reuse
 from prismem_core.bench.reuse import Cost
-
 from prismem_core.roles.ledger import Ledger
 from prismem_core.runs.events import Evaluated, IterationFinished, RunFinished
 from prismem_core.runs.run import Manifest, Run, read_run

@@ -9,6 +9,7 @@ import threading
 import time
 
 import pytest
+
 from prismem_core.bench import timing
 
 

@@ -6,7 +6,9 @@ Nothing here is imported before an array of a device is met.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -16,6 +18,7 @@ from numpy.typing import NDArray
 
 from prismem_core.arrays.foreign import dtype_name, element_strides, own_library
 from prismem_core.arrays.places import Place
+from prismem_core.errors import ArgumentError
 
 
 class Device(Protocol):
@@ -36,8 +39,53 @@ class Device(Protocol):
         ...
 
     def upload(self, values: NDArray[Any]) -> Any:
-        """A copy of an array of the host."""
+        """A copy of an array of the host, which nobody writes to: equal tables may share it."""
         ...
+
+
+class _Tables:
+    """Copies of small tables on devices, by content.
+
+    A launch of the same shape needs the same table again; and while a CUDA graph is captured nothing can be copied from
+    the host, so a captured call takes what the same call before it left here. That stays for good, since the graph
+    reads it whenever it is replayed.
+    """
+
+    LARGEST = 1 << 16
+    MOST = 256
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._recent: OrderedDict[Hashable, Any] = OrderedDict()
+        self._captured: dict[Hashable, Any] = {}
+
+    def copy(self, where: Hashable, values: NDArray[Any], upload: Callable[[], Any], capturing: bool) -> Any:
+        """The copy of `values` at `where`, made by `upload` unless there is one."""
+        if values.nbytes > self.LARGEST and not capturing:
+            return upload()
+        key = (where, values.shape, values.dtype.str, values.tobytes())
+        with self._lock:
+            found = self._captured.get(key, self._recent.get(key))
+            if found is not None:
+                if capturing:
+                    self._captured[key] = found
+                elif key in self._recent:
+                    self._recent.move_to_end(key)
+                return found
+        if capturing:
+            raise ArgumentError(
+                "a table of this call cannot be copied while a CUDA graph is captured; make the same call once before "
+                f"the capture (tables of segments may have {self.LARGEST} bytes then)"
+            )
+        made = upload()
+        with self._lock:
+            self._recent[key] = made
+            while len(self._recent) > self.MOST:
+                self._recent.popitem(last=False)
+        return made
+
+
+_tables = _Tables()
 
 
 class TorchDevice:
@@ -56,8 +104,16 @@ class TorchDevice:
         return self._torch.full(shape, value, dtype=getattr(self._torch, dtype), device=self._device)
 
     def upload(self, values: NDArray[Any]) -> Any:
-        # The copy from pageable memory is finished with `values` when it returns.
-        return self._torch.from_numpy(np.ascontiguousarray(values)).to(self._device)
+        plain = np.ascontiguousarray(values)
+        if self._device.type == "cpu":
+            return self._torch.from_numpy(plain)
+        return _tables.copy(
+            ("torch", self.index),
+            plain,
+            # The copy from pageable memory is on the device when this returns, whatever stream reads it later.
+            lambda: self._torch.from_numpy(plain).to(self._device),
+            self._torch.cuda.is_current_stream_capturing(),
+        )
 
 
 class CupyDevice:
@@ -77,8 +133,16 @@ class CupyDevice:
             return self._cupy.full(shape, value, np.dtype(dtype))
 
     def upload(self, values: NDArray[Any]) -> Any:
-        with self._cupy.cuda.Device(self.index):
-            return self._cupy.asarray(np.ascontiguousarray(values))
+        plain = np.ascontiguousarray(values)
+        stream = self._cupy.cuda.get_current_stream(self.index)
+
+        def copied() -> Any:
+            with self._cupy.cuda.Device(self.index):
+                made = self._cupy.asarray(plain)
+                stream.synchronize()  # other streams may read it next
+                return made
+
+        return _tables.copy(("cupy", self.index), plain, copied, bool(stream.is_capturing()))
 
 
 class HostDevice:

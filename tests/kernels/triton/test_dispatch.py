@@ -1,4 +1,4 @@
-"""Ops find their Triton twins: every example of every op, for arrays of numpy and of torch, through the public functions."""
+"""Ops find their Triton twins: every example, for arrays of numpy and of torch, through the public functions."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_codes_give_the_hits_without_them() -> None:
     with ops.use("triton"):
         for bits in (8, 4):
             encoded = ops.encode(torch.from_numpy(keys), bits=bits, normalize=bits == 4)
-            assert 0 < encoded.bytes
+            assert encoded.bytes > 0
             plain = ops.top_k(queries, encoded.array, 6, normalize=bits == 4, mask=mask)
             coded = ops.top_k(queries, encoded, 6, normalize=bits == 4, mask=mask)
             assert coded.indices.tolist() == plain.indices.tolist()

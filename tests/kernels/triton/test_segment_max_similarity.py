@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+pytest.importorskip("torch")
+pytest.importorskip("triton")
+
 from prismem_core import ops
 from prismem_core.kernels.triton import group_scores, launch
 from prismem_core.ops.inputs import bfloat16_bits

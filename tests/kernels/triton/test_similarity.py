@@ -8,10 +8,10 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from prismem_core import ops  # noqa: E402
-from prismem_core.kernels.triton import table  # noqa: E402
-from prismem_core.ops.inputs import bfloat16_bits, special_rows, unit_rows  # noqa: E402
-from tests.kernels.triton import calls, searches  # noqa: E402
+from prismem_core import ops
+from prismem_core.kernels.triton import table
+from prismem_core.ops.inputs import bfloat16_bits, special_rows, unit_rows
+from tests.kernels.triton import calls, searches
 
 EXAMPLES = [
     example

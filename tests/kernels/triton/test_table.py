@@ -11,13 +11,25 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from prismem_core.errors import SettingsError  # noqa: E402
-from prismem_core.kernels.triton import table, work  # noqa: E402
-from prismem_core.kernels.triton.launch import Config  # noqa: E402
+from prismem_core.errors import SettingsError
+from prismem_core.kernels.triton import table, work
+from prismem_core.kernels.triton.launch import Config
 
 
 @pytest.mark.parametrize("sm", [0, 75, 80, 86, 90, 100])
-@pytest.mark.parametrize("op", ["top_k", "top_k masked", "top_k unaligned", "top_k long", "top_k sorted", "similarity"])
+@pytest.mark.parametrize(
+    "op",
+    [
+        "top_k",
+        "top_k masked",
+        "top_k unaligned",
+        "top_k long",
+        "top_k longest",
+        "top_k sorted",
+        "top_k one",
+        "similarity",
+    ],
+)
 def test_there_is_a_configuration_for_everything(sm: int, op: str) -> None:
     for kind in ("float32", "float16", "bfloat16"):
         for dim in (1, 128, 129, 5000):
@@ -55,7 +67,9 @@ def test_a_measured_table_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         {"config": None},
     ],
 )
-def test_a_table_that_is_none_is_refused(change: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_that_is_none_is_refused(
+    change: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     row = json.loads(table.written({(80, "top_k", "float16", 2048, 64): Config(64, 64, 64)}))["configs"][0]
     path = tmp_path / "measured.json"
     path.write_text(json.dumps({"configs": [row | change]}))
@@ -63,7 +77,7 @@ def test_a_table_that_is_none_is_refused(change: dict[str, object], tmp_path: Pa
     with pytest.raises(SettingsError, match=r"PRISMEM_KERNEL_TABLE: .*measured\.json is no table.*unset it"):
         table.config_of(80, "top_k", "float16", 1024, 64)
     monkeypatch.setenv("PRISMEM_KERNEL_TABLE", str(tmp_path / "missing.json"))
-    with pytest.raises(SettingsError, match="missing.json"):
+    with pytest.raises(SettingsError, match=r"missing\.json"):
         table.config_of(80, "top_k", "float16", 1024, 64)
 
 
@@ -76,7 +90,9 @@ def test_items_cover_each_pair_of_a_query_and_a_key_of_its_segment_once(seed: in
     count = 6 if private else 40
     groups = None if private else rng.integers(0, 6, count)
     begin, end = (0, None) if seed % 3 else (20, 60)
-    items = work.grouped_items(ranges, groups, count, 4, 8, int(rng.integers(1, 60)), 16, begin, end, single=seed % 5 > 0)
+    items = work.grouped_items(
+        ranges, groups, count, 4, 8, int(rng.integers(1, 60)), 16, begin, end, single=seed % 5 > 0
+    )
     pairs: list[tuple[int, int]] = []
     lists: list[int] = []
     for rows, most in ((items.single, 1), (items.batched, 4)):
@@ -96,6 +112,15 @@ def test_items_cover_each_pair_of_a_query_and_a_key_of_its_segment_once(seed: in
     assert sorted(pairs) == expected
     assert sorted(lists) == list(range(int(items.first_list[-1])))
     assert items.most_lists == max(np.diff(items.first_list).tolist(), default=0)
+
+
+def test_pieces_are_neighbours_of_no_more_than_the_largest_size() -> None:
+    assert work.pieces(10**6, 2**30, 1024, 32) == [0, 31250, 10**6]
+    assert work.pieces(2**21, 2**30, 1024, 32) == [0, 2**11, 2**16, 2**21]
+    assert work.pieces(1000, 2**30, 1024, 32) == [0, 1000]
+    assert work.pieces(250, 100, 10, 5) == [0, 20, 100, 200, 250]
+    assert work.pieces(250, 100, 251, 5) == [0, 100, 200, 250]
+    assert work.pieces(200, 100, 201, 5) == [0, 100, 200]
 
 
 def test_splits_are_whole_tiles_that_cover_the_keys() -> None:

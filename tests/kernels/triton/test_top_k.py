@@ -1,4 +1,4 @@
-"""top_k with Triton: the examples of the op, whole numbers bit for bit, however the work is cut, and what is flagged."""
+"""top_k with Triton: the op's examples, whole numbers bit for bit, however the work is cut, and what is flagged."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from prismem_core import ops  # noqa: E402
-from prismem_core.kernels.triton import candidates, table, top_k  # noqa: E402
-from prismem_core.kernels.triton.row_scales import row_scales  # noqa: E402
-from prismem_core.ops.inputs import bfloat16_bits, special_rows, unit_rows  # noqa: E402
-from tests.kernels.triton import calls, searches  # noqa: E402
+from prismem_core import ops
+from prismem_core.kernels.triton import candidates, table, top_k
+from prismem_core.kernels.triton.row_scales import row_scales
+from prismem_core.ops.inputs import bfloat16_bits, special_rows, unit_rows
+from tests.kernels.triton import calls, searches
 
 # Partial sums of rows 7 and 8 of the special ones leave float32's range, and what follows depends on their order.
 EXAMPLES = [
@@ -97,13 +97,16 @@ def arguments(draw: st.DrawFn) -> Any:
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-@given(call=arguments(), programs=st.sampled_from([1, 3, 100]), piece=st.sampled_from([2**30, 90]))
+@given(call=arguments(), programs=st.sampled_from([1, 3, 100]), piece=st.sampled_from([2**30, 90]), head=st.booleans())
 def test_whole_numbers_give_exactly_the_definition(
-    small_tiles: None, call: Any, programs: int, piece: int
+    small_tiles: None, call: Any, programs: int, piece: int, head: bool
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(top_k, "PROGRAMS_PER_PROCESSOR", programs)
         patch.setattr(top_k, "LARGEST_PIECE", piece)
+        if head:
+            patch.setattr(top_k, "HEAD_FRACTION", 3)
+            patch.setattr(top_k, "LEAST_HEAD", 10)
         searches.identical(searches.hits(call, calls.flag()), ops.TOP_K.reference(call))
 
 
