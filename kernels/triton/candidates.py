@@ -86,7 +86,7 @@ def ordered(scores: Any) -> Any:
 
 
 def join(parts: tuple[Any, Any, Any], k: int, scores: Any, indices: Any, counts: Any, device: Any) -> None:
-    """The hits of keys searched in pieces: `parts` are scores and indices (pieces, m, k) and counts (pieces, m)."""
+    """The hits of keys that were searched in pieces: `parts` are scores, indices (pieces, m, k), counts (pieces, m)."""
     pieces, count, _ = parts[0].shape
     hits, all_indices = (part.transpose(0, 1).reshape(count, -1) for part in parts[:2])
     # Hits of a piece are in order, and so are the pieces, so the place among all hits breaks ties as the index would.

@@ -233,7 +233,7 @@ def _largest_bounds(
 
 
 def _programs(device: Device) -> int:
-    return launch.processors(device) * top_k.PROGRAMS_PER_PROCESSOR
+    return int(launch.processors(device) * top_k.PROGRAMS_PER_PROCESSOR)
 
 
 def _bounding(
@@ -285,7 +285,12 @@ def _scoring_config(pair: Operands, sm: int) -> Config:
 def _scoring(
     pair: Operands, config: Config, chosen: Any, found: Any, min_score: float | None, flag: Any | None
 ) -> dict[str, Any]:
-    values = pair.arguments(config) | {"indices": chosen, "found": found, "flag": flag, "min_score": min_score}
+    values: dict[str, Any] = pair.arguments(config) | {
+        "indices": chosen,
+        "found": found,
+        "flag": flag,
+        "min_score": min_score,
+    }
     values |= {"num_keys": int(pair.keys.shape[0]), "many": int(chosen.shape[1])}
     return values | {"ALONE": int(pair.rows.shape[0]) == 1}
 

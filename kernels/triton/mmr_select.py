@@ -194,7 +194,12 @@ def _relevance(
     min_relevance: float | None,
     flag: Any | None,
 ) -> dict[str, Any]:
-    values = pair.arguments(config) | {"order": order, "work": work, "relevance": relevance, "flag": flag}
+    values: dict[str, Any] = pair.arguments(config) | {
+        "order": order,
+        "work": work,
+        "relevance": relevance,
+        "flag": flag,
+    }
     if mask is not None:
         strides = (0, mask.stride(0)) if mask.dim() == 1 else mask.stride()
         values |= {"mask": mask.view(torch.uint8), "mask_row_stride": strides[0], "mask_key_stride": strides[1]}

@@ -94,7 +94,7 @@ def extremes(powers: tuple[Any, ...], *, device: Any) -> Any:
         for values in powers:
             if values.shape[0]:
                 grid = (-(-values.shape[0] // block),)
-                extremes_kernel[grid](values, result, values.shape[0], BN=block, num_warps=4)
+                extremes_kernel[grid](values, result, values.shape[0], BN=block, num_warps=4, maxnreg=255)
     return result
 
 
@@ -127,4 +127,16 @@ def variants(sm: int) -> list[Variant]:
                 registers=255,
             )
         )
+    found.append(
+        Variant(
+            "row_scales/extremes",
+            "row_scales",
+            extremes_kernel,
+            {"powers": "*fp32", "extremes": "*i32", "count": "i32"},
+            {"BN": 4096},
+            aligned=("powers", "extremes"),
+            registers=255,
+            notes={"loads": "one number beside each row, and any number of them"},
+        )
+    )
     return found

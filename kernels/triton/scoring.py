@@ -72,14 +72,7 @@ def scores_of_rows(
     if key_inverse is not None:
         q_inverse = tl.load(query_inverse + query, mask=q_inside, other=0.0)
         x_inverse = tl.load(key_inverse + key, mask=x_inside, other=0.0)
-    if extremes is None:  # noqa: SIM114 (decided when the kernel is compiled, unlike the next)
-        if described_keys is None:
-            scores = tile_scores(q_rows, q_inside, None, x_rows, x_inside, None, dim, BQ, BN, BD, EVEN, False)
-        else:
-            scores = described_scores(
-                described_queries, described_keys, first_query, first_key, None, None, dim, BQ, BN, BD, False
-            )
-    elif tl.load(extremes) == 0:
+    if extremes is None or tl.load(extremes) == 0:
         if described_keys is None:
             scores = tile_scores(q_rows, q_inside, None, x_rows, x_inside, None, dim, BQ, BN, BD, EVEN, False)
         else:

@@ -160,7 +160,7 @@ def configs(sm: int, pair: Operands, rows: int) -> tuple[Config, Config]:
 
 
 def _arguments(pair: Operands, config: Config, order: Any, work: Any, best: Any, flag: Any | None) -> dict[str, Any]:
-    values = pair.arguments(config) | {"order": order, "work": work, "best": best, "flag": flag}
+    values: dict[str, Any] = pair.arguments(config) | {"order": order, "work": work, "best": best, "flag": flag}
     return values | {
         "num_rows": int(pair.rows.shape[0]),
         "num_keys": int(pair.keys.shape[0]),

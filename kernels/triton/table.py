@@ -31,7 +31,7 @@ _RULES: tuple[tuple[int, str, tuple[str, ...], tuple[int, ...], tuple[int, ...],
     # Registers decide: a tile of scores, the lists of its rows and a round of insertion must fit without a spill.
     (80, "top_k", _HALVES, _ALL, _FEW, Config(16, 128, 64, 4, 3)),
     (80, "top_k", _HALVES, _ALL, _MORE + _MANY, Config(64, 128, 64, 8, 3)),
-    (80, "top_k", _FLOAT, _ALL, _FEW, Config(16, 64, 64, 4, 3)),
+    (80, "top_k", _FLOAT, _ALL, _FEW, Config(16, 64, 32, 8, 4)),
     (80, "top_k", _FLOAT, _ALL, _MORE + _MANY, Config(32, 64, 32, 8, 3)),
     # A mask for each query costs an address for each score, and rows that are not aligned one for each element.
     (80, "top_k masked", _HALVES, _ALL, QUERIES, Config(32, 64, 64, 8, 3)),

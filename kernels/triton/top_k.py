@@ -212,7 +212,7 @@ def _by_sorting(
 
 
 def _programs(search: Search) -> int:
-    return launch.processors(search.device) * PROGRAMS_PER_PROCESSOR
+    return int(launch.processors(search.device)) * PROGRAMS_PER_PROCESSOR
 
 
 def _dense(search: Search, config: Config, begin: int, end: int, least_keys: int) -> tuple[int, int, int, int, int]:

@@ -1,4 +1,4 @@
-"""Kernels of Triton run in its interpreter here; tests skip, saying why, where triton or torch is missing."""
+"""Kernels of Triton run in its interpreter here, on the CPU; tests are skipped where triton or torch is missing."""
 
 from __future__ import annotations
 

@@ -47,8 +47,9 @@ def counted(**tensors: Any) -> Iterator[Counts]:
             into["other"] -= own * size
         into["other"] += passed.size * size
 
-    names = ("create_masked_load", "create_masked_store", "create_dot")
-    load, store, dot = (getattr(InterpreterBuilder, name) for name in names)
+    load, store, dot = (
+        getattr(InterpreterBuilder, f"create_{name}") for name in ("masked_load", "masked_store", "dot")
+    )
 
     def counted_load(self: Any, pointers: Any, mask: Any, *rest: Any, **more: Any) -> Any:
         note(counts.loaded, pointers, mask)

@@ -1,4 +1,4 @@
-"""What shipped launches read, write and multiply, counted: near the floors of docs/gpu.md, and no matrix of scores."""
+"""What the shipped launches read, write and multiply, counted: near the floors, and no matrix of scores."""
 
 from __future__ import annotations
 
@@ -48,8 +48,9 @@ def test_top_k_reads_the_keys_once_for_a_block_of_queries(
             queries, keys, None, None, None, k, normalize, None, *outputs, calls.flag(), device=calls.DEVICE,
             key_scales=scales,
         )  # fmt: skip
-    halves = 64 if sm == 80 or count == 64 else 128
-    block = 1 if count == 1 else 16 if count <= 16 else 32 if kind == "float32" else halves
+    block = (
+        1 if count == 1 else 16 if count <= 16 else 32 if kind == "float32" else 64 if sm == 80 or count == 64 else 128
+    )
     blocks = -(-count // block)
     nbytes = num_keys * dim * queries.element_size()
     assert nbytes <= counts.loaded["keys"] <= 1.1 * nbytes * blocks

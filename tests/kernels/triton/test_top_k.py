@@ -1,4 +1,4 @@
-"""top_k with Triton: the op's examples, whole numbers bit for bit, however the work is cut, and what is flagged."""
+"""top_k with Triton: the examples of the op, whole numbers bit for bit however work is cut, and what is flagged."""
 
 from __future__ import annotations
 
