@@ -166,6 +166,8 @@ def _by_lists(
         kernel, config = (best_of_one, one) if count == 1 else (best_of_batch, batch)
         # A split begins with an empty list, which its first tiles fill: a few of them at least, but for a head one.
         least_keys = 4 * config.block_keys if begin else config.block_keys
+        if count > 1 and k <= 16:  # all lists together take less than a hundredth of the scores in float32
+            least_keys = max(least_keys, 210 * k)
         dense = _dense(search, config, begin, end, least_keys)
         most, programs = dense[3], dense[3] * dense[4]
         lists = device.empty((count * most, k), "int64")
