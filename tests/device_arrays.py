@@ -81,7 +81,9 @@ class StubbornArray(DeviceArray):
 
 
 class NumbaArray:
-    """As numba's device array: __cuda_array_interface__ alone."""
+    """As numba's device array on the sixth GPU: __cuda_array_interface__ alone, which does not say where it is."""
+
+    index = 5
 
     def __init__(self, values: Any, stream: int | None = None) -> None:
         self.values = np.asarray(values)
@@ -106,6 +108,16 @@ StubbornArray.__module__ = "jaxlib._jax"
 NumbaArray.__module__ = "numba.cuda.cudadrv.devicearray"
 
 
+def _as_tensor(adopt: Any) -> Any:
+    """torch's as_tensor: a view of what lies on the device that is named, a copy of anything else."""
+
+    def as_tensor(array: Any, device: str) -> Any:
+        index = int(device[5:])
+        return adopt(array.values if index == array.index else array.values.copy(), (2, index))
+
+    return as_tensor
+
+
 def install(monkeypatch: pytest.MonkeyPatch, *names: str) -> dict[str, Any]:
     """Make the named ones of torch and cupy importable, as stand-ins, and the others absent."""
     made: dict[str, Any] = {}
@@ -119,10 +131,11 @@ def install(monkeypatch: pytest.MonkeyPatch, *names: str) -> dict[str, Any]:
         adopt = TorchArray if name == "torch" else CupyArray
         module.from_dlpack = _from_dlpack(adopt)
         module.asarray = lambda array, adopt=adopt: adopt(array.values)
-        module.as_tensor = lambda array, device, adopt=adopt: adopt(array.values, (2, int(device[5:])))
+        module.as_tensor = _as_tensor(adopt)
         module.device = lambda kind, index: f"{kind}:{index}"
         module.cuda = types.SimpleNamespace(
             current_device=lambda: 3,
+            device_count=lambda: 6,
             default_stream=lambda device: types.SimpleNamespace(handle=0),
             ExternalStream=lambda handle, device: types.SimpleNamespace(handle=handle),
             current_stream=lambda device: types.SimpleNamespace(

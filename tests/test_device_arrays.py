@@ -31,9 +31,12 @@ def test_places_of_every_library(monkeypatch: pytest.MonkeyPatch) -> None:
     assert place_of(NumbaArray(VALUES), "x") == Place("numba", "cuda", 5), "cupy knows whose pointer it is"
 
 
-def test_a_pointer_without_cupy_is_on_the_current_device_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    install(monkeypatch, "torch")
-    assert place_of(NumbaArray(VALUES), "x") == Place("numba", "cuda", 3)
+def test_a_pointer_without_cupy_is_on_the_device_where_torch_reads_it_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = install(monkeypatch, "torch")["torch"]
+    assert place_of(NumbaArray(VALUES), "x") == Place("numba", "cuda", 5)
+    torch.cuda.device_count = lambda: 1
+    torch.cuda.current_device = lambda: 0
+    assert place_of(NumbaArray(VALUES), "x") == Place("numba", "cuda", 0)
 
 
 def test_other_devices_and_libraries_on_the_cpu_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,12 +150,12 @@ def test_plain_arrays_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
         plain(TorchArray(np.ones((1, 1, 1), np.bool_)), "mask", ("bool",), (1, 2))
 
 
-@pytest.mark.parametrize(("stream", "expected"), [(None, []), (1, [(3, 0)]), (2, [(3, 0)]), (77, [(3, 77)])])
+@pytest.mark.parametrize(("stream", "expected"), [(None, []), (1, [(5, 0)]), (2, [(5, 0)]), (77, [(5, 77)])])
 def test_the_stream_of_an_interface_is_waited_for(
     monkeypatch: pytest.MonkeyPatch, stream: int | None, expected: list[tuple[int, int]]
 ) -> None:
     torch = install(monkeypatch, "torch")["torch"]
-    assert rows(NumbaArray(VALUES, stream), "x").data.device_of_dlpack == (2, 3)
+    assert rows(NumbaArray(VALUES, stream), "x").data.device_of_dlpack == (2, 5)
     assert torch.waited == expected
 
 

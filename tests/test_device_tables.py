@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from types import SimpleNamespace
 from typing import Any
@@ -20,10 +21,13 @@ class Torch(SimpleNamespace):
     def __init__(self) -> None:
         self.copied: list[list[int]] = []
         self.capturing = False
+        self.read: list[Any] = []
         stream = SimpleNamespace(cuda_stream=7)
         super().__init__(
             cuda=SimpleNamespace(
-                current_stream=lambda device: stream, is_current_stream_capturing=lambda: self.capturing
+                current_stream=lambda device: stream,
+                is_current_stream_capturing=lambda: self.capturing,
+                device=lambda device: contextlib.nullcontext(),
             ),
             device=lambda kind, index=0: SimpleNamespace(type=kind, index=index),
             from_numpy=self._tensor,
@@ -33,7 +37,7 @@ class Torch(SimpleNamespace):
         def to(device: Any) -> Any:
             assert not self.capturing, "a copy while a graph is captured"
             self.copied.append(values.reshape(-1).tolist())
-            return SimpleNamespace(values=values.copy(), device=device.index)
+            return SimpleNamespace(values=values.copy(), device=device.index, record_stream=self.read.append)
 
         return SimpleNamespace(to=to)
 
@@ -59,6 +63,12 @@ def test_equal_tables_are_copied_once_a_device(torch: Torch) -> None:
     assert torch.copied == [[0, 1, 2]] * 4
 
 
+def test_the_memory_of_a_table_waits_for_every_stream_that_reads_it(torch: Torch) -> None:
+    on(0).upload(np.arange(3))
+    on(0).upload(np.arange(3))
+    assert [stream.cuda_stream for stream in torch.read] == [7, 7]
+
+
 def test_what_is_copied_is_not_what_the_caller_changes_later(torch: Torch) -> None:
     table = np.arange(3)
     first = on(0).upload(table)
@@ -67,14 +77,15 @@ def test_what_is_copied_is_not_what_the_caller_changes_later(torch: Torch) -> No
     assert torch.copied == [[0, 1, 2], [9, 1, 2]]
 
 
-def test_a_captured_call_takes_what_the_call_before_it_left(torch: Torch) -> None:
+def test_a_captured_call_takes_what_the_call_before_it_left(torch: Torch, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = on(0).upload(np.arange(4))
     torch.capturing = True
     assert on(0).upload(np.arange(4)) is kept
     with pytest.raises(ArgumentError, match="make the same call once before the capture"):
         on(0).upload(np.arange(5))
     torch.capturing = False
-    for number in range(2 * device_arrays._Tables.MOST):
+    monkeypatch.setattr(device_arrays._Tables, "MOST", 64)
+    for number in range(20):
         on(0).upload(np.array([number, -1]))
     assert on(0).upload(np.arange(4)) is kept, "a graph reads this whenever it is replayed"
     assert torch.copied.count([0, 1, 2, 3]) == 1
@@ -86,5 +97,5 @@ def test_large_tables_are_not_kept(torch: Torch) -> None:
     large = np.zeros(device_arrays._Tables.LARGEST + 1, np.uint8)
     assert on(0).upload(large) is not on(0).upload(large)
     torch.capturing = True
-    with pytest.raises(ArgumentError, match="65536 bytes"):
+    with pytest.raises(ArgumentError, match="1048576 bytes"):
         on(0).upload(large)

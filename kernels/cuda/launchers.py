@@ -1,7 +1,7 @@
 """Launchers of the CUDA kernels, one an op: they fill arrays that the caller's library has made, on its current stream.
 
-A launcher neither waits for the device nor reads its memory. Tables of segments are copied to the device for each call;
-a call without segments copies nothing, so that it can be captured in a CUDA graph.
+A launcher neither waits for the device nor reads its memory. Tables of segments are copied to the device when they are
+new; a call without segments copies nothing, so that it can be captured in a CUDA graph.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ Integers = NDArray[np.int64]
 PROGRAMS = 2048
 """Groups are cut into so many pieces that about this many programs run, where there are keys enough."""
 
-PIECE = 1 << 31
+PIECE = 1 << 30
 """Keys whose positions share the lower half of a packed key; longer groups are cut at its multiples."""
 
 

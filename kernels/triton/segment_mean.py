@@ -11,6 +11,7 @@ import triton.language as tl
 from numpy.typing import NDArray
 
 from prismem_core.arrays.device import Device
+from prismem_core.kernels.triton import launch
 from prismem_core.kernels.triton.launch import Variant
 
 SHORT = 512
@@ -126,20 +127,21 @@ def _add(
     lanes: int,
     device: Device,
 ) -> None:
-    count = bounds.shape[1]
-    add_pieces[(triton.cdiv(count, segments),)](
-        values,
-        values if lows is None else lows,
-        device.upload(bounds),
-        highs_out,
-        highs_out if lows_out is None else lows_out,
-        count,
-        SEGMENTS=segments,
-        LANES=lanes,
-        PAIRS=lows is not None,
-        MEANS=lows_out is None,
-        num_warps=4,
-    )
+    count, table = bounds.shape[1], device.upload(bounds)
+    with launch.on(device):
+        add_pieces[(triton.cdiv(count, segments),)](
+            values,
+            values if lows is None else lows,
+            table,
+            highs_out,
+            highs_out if lows_out is None else lows_out,
+            count,
+            SEGMENTS=segments,
+            LANES=lanes,
+            PAIRS=lows is not None,
+            MEANS=lows_out is None,
+            num_warps=4,
+        )
 
 
 def variants(sm: int) -> list[Variant]:

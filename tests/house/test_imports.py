@@ -33,7 +33,7 @@ except ModuleNotFoundError:  # a tree that is not installed
     pass
 found = [module.name for prefix, paths in folders.items() for module in pkgutil.walk_packages(paths, prefix)]
 # Kernels of Triton are defined through triton; tests/kernels imports them where it is there.
-left_out = (".library.", ".kernels.triton.")
+left_out = (".library.", ".kernels.triton.", ".libprismem")
 names = [n for n in found if not n.endswith("__main__") and not any(part in n for part in left_out)]
 for name in names:
     importlib.import_module(name)

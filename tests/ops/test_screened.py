@@ -110,6 +110,17 @@ def test_a_device_beyond_its_bound_would_be_noticed_here() -> None:
     assert wild.indices.tolist() != ops.top_k(queries, keys, 5).indices.tolist()
 
 
+def test_the_device_chooses_its_own_backend(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(4)
+    queries, keys = unit_rows(rng, 3, 8), unit_rows(rng, 90, 8)
+    monkeypatch.setattr("prismem_core.ops.screened.check_device", lambda device: None)
+    screen = Screen("cuda")
+    screen.device = torch.device("cpu")  # what the host would screen, through the same calls
+    found = screen.top_k(queries, keys, 5)
+    assert [part.tobytes() for part in found] == [part.tobytes() for part in ops.top_k(queries, keys, 5)]
+
+
 def test_devices_that_are_not_there() -> None:
     for wrong in ("gpu", "cuda:", "cuda:x", "cuda:-1", ""):
         with pytest.raises(SettingsError, match="device: expected cpu, cuda or cuda:N"):

@@ -43,6 +43,9 @@ class Device(Protocol):
         ...
 
 
+_Key = tuple[Hashable, tuple[int, ...], str, bytes]
+
+
 class _Tables:
     """Copies of small tables on devices, by content.
 
@@ -51,13 +54,15 @@ class _Tables:
     reads it whenever it is replayed.
     """
 
-    LARGEST = 1 << 16
-    MOST = 256
+    LARGEST = 1 << 20
+    MOST = 1 << 26
+    """Bytes of one table, and of all that no graph reads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._recent: OrderedDict[Hashable, Any] = OrderedDict()
-        self._captured: dict[Hashable, Any] = {}
+        self._recent: OrderedDict[_Key, Any] = OrderedDict()
+        self._bytes = 0
+        self._captured: dict[_Key, Any] = {}
 
     def copy(self, where: Hashable, values: NDArray[Any], upload: Callable[[], Any], capturing: bool) -> Any:
         """The copy of `values` at `where`, made by `upload` unless there is one."""
@@ -79,9 +84,12 @@ class _Tables:
             )
         made = upload()
         with self._lock:
+            if key not in self._recent:
+                self._bytes += values.nbytes
             self._recent[key] = made
-            while len(self._recent) > self.MOST:
-                self._recent.popitem(last=False)
+            while self._bytes > self.MOST:
+                (_, shape, dtype, _), _ = self._recent.popitem(last=False)
+                self._bytes -= int(np.prod(shape)) * np.dtype(dtype).itemsize
         return made
 
 
@@ -107,13 +115,19 @@ class TorchDevice:
         plain = np.ascontiguousarray(values)
         if self._device.type == "cpu":
             return self._torch.from_numpy(plain)
-        return _tables.copy(
+        with self._torch.cuda.device(self._device):
+            capturing = bool(self._torch.cuda.is_current_stream_capturing())
+        table = _tables.copy(
             ("torch", self.index),
             plain,
             # The copy from pageable memory is on the device when this returns, whatever stream reads it later.
             lambda: self._torch.from_numpy(plain).to(self._device),
-            self._torch.cuda.is_current_stream_capturing(),
+            capturing,
         )
+        if not capturing:
+            # The memory is not given to others before what is now on this stream has read it, should the table go.
+            table.record_stream(self._torch.cuda.current_stream(self._device))
+        return table
 
 
 class CupyDevice:
@@ -133,16 +147,8 @@ class CupyDevice:
             return self._cupy.full(shape, value, np.dtype(dtype))
 
     def upload(self, values: NDArray[Any]) -> Any:
-        plain = np.ascontiguousarray(values)
-        stream = self._cupy.cuda.get_current_stream(self.index)
-
-        def copied() -> Any:
-            with self._cupy.cuda.Device(self.index):
-                made = self._cupy.asarray(plain)
-                stream.synchronize()  # other streams may read it next
-                return made
-
-        return _tables.copy(("cupy", self.index), plain, copied, bool(stream.is_capturing()))
+        with self._cupy.cuda.Device(self.index):
+            return self._cupy.asarray(np.ascontiguousarray(values))
 
 
 class HostDevice:
@@ -194,6 +200,14 @@ def view_of(array: Any) -> DeviceView:
     )
 
 
+def torch_stream(torch: Any, handle: int, index: int) -> Any:
+    """torch's name for a stream of another library; 0, 1 and 2 are default streams, 0 being no handle to torch."""
+    device = torch.device("cuda", index)
+    if handle in (0, 1, 2):
+        return torch.cuda.default_stream(device)
+    return torch.cuda.ExternalStream(handle, device=device)
+
+
 @contextmanager
 def torch_views(place: Place, *arrays: Any) -> Iterator[tuple[Any, ...]]:
     """The same memory as torch tensors, with torch's current stream set to that of the arrays' library; None stays.
@@ -214,6 +228,6 @@ def torch_views(place: Place, *arrays: Any) -> Iterator[tuple[Any, ...]]:
     if place.device == "cpu" or own_library(place) == "torch":
         yield tuple(tensor(array) for array in arrays)
         return
-    stream = torch.cuda.ExternalStream(CupyDevice(place).stream, device=place.index)
+    stream = torch_stream(torch, CupyDevice(place).stream, place.index)
     with torch.cuda.device(place.index), torch.cuda.stream(stream):
         yield tuple(tensor(array) for array in arrays)

@@ -28,17 +28,24 @@ def place_on_device(array: Any) -> Place | None:
         kind, index = device()
         return Place(library, "cuda", int(index)) if int(kind) in _CUDA else None
     if hasattr(array, "__cuda_array_interface__"):
-        return Place(library, "cuda", _device_of_pointer(array.__cuda_array_interface__))
+        return Place(library, "cuda", _device_of_pointer(array))
     return None
 
 
-def _device_of_pointer(interface: dict[str, Any]) -> int:
-    """The device that holds the memory of an interface, which does not name it."""
+def _device_of_pointer(array: Any) -> int:
+    """The device that holds the memory of a CUDA array interface, which does not name it."""
+    interface = array.__cuda_array_interface__
     if importlib.util.find_spec("cupy") is not None:
         cupy = importlib.import_module("cupy")
         return int(cupy.cuda.runtime.pointerGetAttributes(int(interface["data"][0])).device)
     if importlib.util.find_spec("torch") is not None:
-        return int(importlib.import_module("torch").cuda.current_device())
+        torch = importlib.import_module("torch")
+        current, count = torch.cuda.current_device(), torch.cuda.device_count()
+        for index in (current, *range(count)) if count > 1 else ():
+            # torch reads in place what lies on the device that it is told, and copies anything else.
+            if int(torch.as_tensor(array, device=f"cuda:{index}").data_ptr()) == int(interface["data"][0]):
+                return int(index)
+        return int(current)
     return 0
 
 

@@ -38,15 +38,15 @@ class Diagnoser:
         self._pipeline = pipeline
         self._histories = histories
         self._embedder = embedder
-        self._screen = Screen(pipeline.settings.device)
         self._forms: dict[str, str] = {}
 
     def tasks(self, program: Program, evaluation: Evaluation, tasks: Sequence[Task]) -> list[TaskDiagnostics | None]:
         """Eq. 9-11 of each task; a task whose trace failed counts as having retrieved nothing."""
+        screen = Screen(self._pipeline.settings.device)
         result: list[TaskDiagnostics | None] = []
         for start in range(0, len(tasks), TASKS_A_LAUNCH):
             part = tasks[start : start + TASKS_A_LAUNCH]
-            result += diagnose_tasks(self._vectors(program, evaluation, part), self._embedder.dimension, self._screen)
+            result += diagnose_tasks(self._vectors(program, evaluation, part), self._embedder.dimension, screen)
         return result
 
     def table(self, program: Program, evaluation: Evaluation, tasks: Sequence[Task]) -> DiagnosticsTable:

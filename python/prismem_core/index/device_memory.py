@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from prismem_core.arrays.device import CupyDevice, TorchDevice
+from prismem_core.arrays.device import CupyDevice, TorchDevice, torch_stream
 from prismem_core.arrays.foreign import own_library
 from prismem_core.arrays.places import Place
 from prismem_core.errors import ArgumentError, NoImplementation
@@ -128,8 +128,7 @@ class DeviceMemory:
         hold_device()
         stream: Any = nullcontext()
         if place is not None and place.device != "cpu" and own_library(place) == "cupy":
-            stream = self.torch.cuda.ExternalStream(CupyDevice(place).stream, device=self.device)
-            stream = self.torch.cuda.stream(stream)
+            stream = self.torch.cuda.stream(torch_stream(self.torch, CupyDevice(place).stream, place.index))
         with self.torch.cuda.device(self.device), stream:
             yield
 

@@ -21,6 +21,7 @@ from prismem_core.evolution.settings import EvolutionSettings, build_settings
 from prismem_core.evolution.task_laboratory import TaskLaboratory
 from prismem_core.jobs.settings import JobSettings, build_job_settings
 from prismem_core.jobs.workbench import Workbench, make_roles
+from prismem_core.ops.screened import check_device
 from prismem_core.program import library
 from prismem_core.program.program import Program
 from prismem_core.roles.ledger import Ledger
@@ -84,6 +85,8 @@ def start_run(
 
     `announce` gets the lines on what was loaded, `watch` the workbench before the work begins.
     """
+    if job.job.device != "cpu":
+        check_device(job.job.device)  # before there is a directory
     dataset, split = _prepare(job)
     manifest = Manifest(
         prismem_core.__version__,

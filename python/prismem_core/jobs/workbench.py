@@ -10,6 +10,7 @@ from prismem_core.clients.offline import offline_roles
 from prismem_core.evaluation.evaluate import Evaluator
 from prismem_core.evaluation.scoring import JudgeScoring, OfflineScoring, Scoring
 from prismem_core.jobs.settings import JobSettings
+from prismem_core.ops.screened import check_device
 from prismem_core.pipeline.pipeline import Pipeline, Progress
 from prismem_core.program.sandbox import Sandbox
 from prismem_core.roles.cached import CachedChat, CachedEmbedder
@@ -35,6 +36,8 @@ class Workbench:
         ledger_path: Path | None = None,
         progress: Progress | None = None,
     ) -> None:
+        if settings.device != "cpu":
+            check_device(settings.device)
         self.dataset = dataset
         self.settings = settings
         self.cache = ExecutionCache(

@@ -1,8 +1,8 @@
 """Ranking ops over rows of vectors: one contract each, several implementations, chosen by where the arrays live.
 
-Arrays are numpy's or torch's; results come back in the library of the inputs. `explain` tells which implementation
-would run, `use` forces one, as do PRISMEM_BACKEND (reference, cpu), PRISMEM_ISA (portable, avx2, avx512) and
-PRISMEM_THREADS.
+Arrays are of numpy, torch, cupy or, on a GPU, of anything that speaks DLPack; results come back in the library of the
+inputs. `explain` tells which implementation would run, `use` forces one, as do PRISMEM_BACKEND (reference, cpu, triton,
+cuda), PRISMEM_ISA (portable, avx2, avx512) and PRISMEM_THREADS.
 """
 
 from typing import Any

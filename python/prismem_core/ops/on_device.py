@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import os
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,6 +16,7 @@ from numpy.typing import NDArray
 
 from prismem_core.arrays import Place, Rows
 from prismem_core.arrays.device import Device, TorchDevice, device_of, torch_views
+from prismem_core.arrays.foreign import own_library
 from prismem_core.errors import ArgumentError, NoImplementation
 from prismem_core.ops.segments import Segments
 
@@ -22,6 +25,7 @@ BACKENDS = ("triton", "cuda")
 
 _PREFERRED: dict[str, tuple[str, ...]] = {"mmr_select": ("cuda", "triton")}
 _NOTHING_FOUND = np.iinfo(np.int64).max
+_interpreter = threading.Lock()
 _holder: int | None = None  # the process that first launched on a device
 
 
@@ -53,6 +57,8 @@ def _why_not_cuda(place: Place) -> str | None:
     usable, reason = library.available()
     emulator = bool(library.is_emulator())
     if place.device == "cpu" and not emulator:
+        if not usable and "PRISMEM_CUDA_LIBRARY" in os.environ:
+            return str(reason)
         return "the arrays are on the CPU, where CUDA kernels run in the emulator only (PRISMEM_CUDA_LIBRARY)"
     if place.device != "cpu" and emulator:
         return "PRISMEM_CUDA_LIBRARY names the emulator, which reads arrays on the CPU only"
@@ -66,6 +72,17 @@ class HostArray:
 
     def __init__(self, values: NDArray[Any] | None) -> None:
         self.values = values
+
+
+def _refuse_bits(arguments: Sequence[Any]) -> None:
+    """NoImplementation for bfloat16 in an interpreter that would multiply the bits as whole numbers."""
+    if any(isinstance(argument, Rows) and argument.kind == "bfloat16" for argument in arguments):
+        builder = importlib.import_module("triton.runtime.interpreter").InterpreterBuilder
+        if builder.create_dot.__module__.startswith("triton."):
+            raise NoImplementation(
+                "triton's interpreter multiplies the bits of bfloat16 as whole numbers; pass float32 or float16 rows "
+                "there, or arrays on a GPU"
+            )
 
 
 def hosted(segments: Segments | None) -> tuple[HostArray, HostArray]:
@@ -89,6 +106,10 @@ class Launcher:
         """The launcher of a search through certified codes in place of plain `top_k`."""
         return replace(self, function=importlib.import_module("prismem_core.kernels.triton.codes").search)
 
+    def __post_init__(self) -> None:
+        if self.place.device != "cpu":
+            hold_device()
+
     @property
     def device(self) -> Device:
         """Where results are allocated."""
@@ -98,7 +119,7 @@ class Launcher:
         """A cell that kernels lower to row * n + key for pairs without a finite score; None where nobody asks."""
         if not raises:
             return None
-        if self.place.device != "cpu" and _is_capturing():
+        if self.place.device != "cpu" and _is_capturing(self.place):
             raise ArgumentError(
                 'nonfinite: "raise" waits for the device, which the capture of a CUDA graph forbids; pass '
                 'nonfinite="skip"'
@@ -107,15 +128,17 @@ class Launcher:
 
     def __call__(self, *arguments: Any) -> None:
         """Launch with arrays, `Rows` and plain values in the order of the implementation's arguments."""
-        if self.place.device != "cpu":
-            hold_device()
         values = [argument.data if isinstance(argument, Rows) else argument for argument in arguments]
         hosted = [value.values if isinstance(value, HostArray) else value for value in values]
         if self.backend != "triton":
             self.function(*hosted, device=self.device)
             return
         places = [position for position, value in enumerate(values) if hasattr(value, "shape")]
-        with torch_views(self.place, *(values[position] for position in places)) as tensors:
+        if self.place.device == "cpu":
+            _refuse_bits(arguments)
+        # The interpreter keeps the place in a grid in one variable for all threads.
+        turn = _interpreter if self.place.device == "cpu" else contextlib.nullcontext()
+        with turn, torch_views(self.place, *(values[position] for position in places)) as tensors:
             for position, tensor in zip(places, tensors, strict=True):
                 hosted[position] = tensor
             self.function(*hosted, device=TorchDevice(Place("torch", self.place.device, self.place.index)))
@@ -146,10 +169,13 @@ def hold_device() -> None:
         )
 
 
-def _is_capturing() -> bool:
-    if importlib.util.find_spec("torch") is None:
-        return False
-    return bool(importlib.import_module("torch").cuda.is_current_stream_capturing())
+def _is_capturing(place: Place) -> bool:
+    if own_library(place) == "cupy":
+        stream = importlib.import_module("cupy").cuda.get_current_stream(place.index)
+        return bool(stream.is_capturing())
+    torch = importlib.import_module("torch")
+    with torch.cuda.device(place.index):
+        return bool(torch.cuda.is_current_stream_capturing())
 
 
 def flagged(flag: Any, num_keys: int) -> tuple[int, int]:

@@ -8,6 +8,7 @@ are scored on the host.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import logging
@@ -121,7 +122,7 @@ class Screen:
             own = None if segments is None else Segments.grouped(segments.ranges, _groups(segments, first, last))
             allowed = mask if mask is None or mask.ndim == 1 else mask[first:last]
             try:
-                with use(self._backend or "auto"):
+                with contextlib.nullcontext() if self._backend is None else use(self._backend):
                     part = top_k(
                         torch.from_numpy(np.ascontiguousarray(queries[first:last])).to(self.device),
                         rows,
