@@ -12,6 +12,7 @@ import functools
 import json
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +126,7 @@ def config_of(sm: int, op: str, kind: str, dim: int, queries: int, described: bo
 def _measured(path: str) -> dict[Key, Config]:
     try:
         return read(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise SettingsError(
             f"PRISMEM_KERNEL_TABLE: {path} is no table of kernel configurations ({type(error).__name__}: {error}); "
             "unset it, or write the file again with `prismem kernels tune`"
@@ -145,11 +146,34 @@ def read(text: str) -> dict[Key, Config]:
 def _check(row: dict[str, Any], config: Config) -> None:
     if row["dim"] not in DIMS or row["queries"] not in QUERIES:
         raise ValueError(f"dim is one of {DIMS} and queries one of {QUERIES}, got {row['dim']} and {row['queries']}")
-    sizes = (config.block_queries, config.block_keys, config.block_dim, config.warps)
-    if any(size < 1 or size & (size - 1) for size in sizes) or config.stages < 1:
-        raise ValueError(f"sizes of tiles and warps are powers of two, got {config}")
-    if config.loads not in ("pointer", "descriptor"):
+    if type(row["sm"]) is not int or row["sm"] < 80:
+        raise ValueError(f"sm is a whole number from 80 on, such as 90, got {row['sm']!r}")
+    standard = TABLE.get((80, row["op"], row["dtype"], row["dim"], row["queries"]))
+    if standard is None:
+        raise ValueError(f"there is no {row['op']!r} over rows of {row['dtype']!r}")
+    numbers = asdict(config)
+    if numbers.pop("loads") not in ("pointer", "descriptor"):
         raise ValueError(f"loads is pointer or descriptor, got {config.loads!r}")
+    for name, number in numbers.items():
+        least, most = _BOUNDS[name]
+        if type(number) is not int or not least <= number <= most:
+            raise ValueError(f"{name} is a whole number from {least} to {most}, got {number!r}")
+        if name not in ("stages", "registers") and number & (number - 1):
+            raise ValueError(f"{name} is a power of two, got {number}")
+    if (config.block_queries == 1) != (standard.block_queries == 1):
+        raise ValueError(f"block_queries of {row['op']!r} is {'1' if standard.block_queries == 1 else 'at least 16'}")
+    if config.loads == "descriptor" and max(config.block_queries, config.block_keys, config.block_dim) > 256:
+        raise ValueError(f"a descriptor loads at most 256 rows or columns, got {config}")
+
+
+_BOUNDS = {
+    "block_queries": (1, 256),
+    "block_keys": (16, 1024),
+    "block_dim": (16, 1024),
+    "warps": (1, 32),
+    "stages": (1, 8),
+    "registers": (24, 255),
+}
 
 
 def written(configs: Mapping[Key, Config]) -> str:

@@ -65,6 +65,17 @@ def test_a_measured_table_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         {"config": {"block_queries": 64, "block_keys": 64, "block_dim": 64, "loads": "magic"}},
         {"config": {"block_queries": 64}},
         {"config": None},
+        {"sm": "90"},
+        {"sm": 75},
+        {"op": "top_l"},
+        {"dtype": "float64"},
+        {"config": {"block_queries": 64, "block_keys": 64, "block_dim": 64, "stages": 2.5}},
+        {"config": {"block_queries": 64, "block_keys": 64, "block_dim": 64, "registers": -5}},
+        {"config": {"block_queries": 64, "block_keys": 64, "block_dim": 64, "warps": 64}},
+        {"config": {"block_queries": 64, "block_keys": 64, "block_dim": 64, "warps": True}},
+        {"config": {"block_queries": 64, "block_keys": 1 << 20, "block_dim": 64}},
+        {"config": {"block_queries": 1, "block_keys": 64, "block_dim": 64}},
+        {"config": {"block_queries": 64, "block_keys": 512, "block_dim": 64, "loads": "descriptor"}},
     ],
 )
 def test_a_table_that_is_none_is_refused(
