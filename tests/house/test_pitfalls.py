@@ -1,4 +1,4 @@
-"""Each requirement of pitfalls.toml is held by tests that exist, or waits for a GPU and says so."""
+"""Each requirement of pitfalls.toml is held by tests that exist, and where a GPU matters by a step of the device check."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 TESTS = Path(__file__).resolve().parents[1]
+STEPS = TESTS.parent / "bench" / "device"
 PITFALLS: dict[str, list[dict[str, Any]]] = tomllib.loads(
     (TESTS / "house" / "pitfalls.toml").read_text(encoding="utf-8")
 )
@@ -26,9 +27,10 @@ def test_every_line_of_the_four_chapters_is_there() -> None:
     ("chapter", "entry"), LINES, ids=[f"{chapter}: {entry['line'][:40]}" for chapter, entry in LINES]
 )
 def test_its_tests_exist(chapter: str, entry: dict[str, Any]) -> None:
-    assert entry["tests"] or entry["gpu"], f"{chapter}: {entry['line']} has no test"
-    for test in entry["tests"]:
+    assert entry["tests"], f"{chapter}: {entry['line']} has no test"
+    steps = [(STEPS, step) for step in entry.get("gpu", ())]
+    for folder, test in [*((TESTS, test) for test in entry["tests"]), *steps]:
         path, _, name = test.partition("::")
-        source = (TESTS / path).read_text(encoding="utf-8")
+        source = (folder / path).read_text(encoding="utf-8")
         functions = {node.name for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)}
         assert name in functions, f"{path} has no {name}"
