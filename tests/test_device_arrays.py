@@ -211,3 +211,13 @@ def test_an_index_on_the_cpu_refuses_arrays_on_a_device(monkeypatch: pytest.Monk
     with pytest.raises(ArgumentError, match="filter: "):
         index.search(VALUES, 1, filter=make(np.ones(3, np.bool_)))
     assert len(index) == 3
+
+
+def test_default_streams_of_other_libraries_are_the_default_stream_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch makes a stream of its own, which waits for nobody, of the handle 0."""
+    torch = install(monkeypatch, "torch")["torch"]
+    torch.cuda.default_stream = lambda device: ("default", device)
+    torch.cuda.ExternalStream = lambda handle, device: (handle, device)
+    for handle in (0, 1, 2):
+        assert foreign.torch_stream(torch, handle, 3) == ("default", "cuda:3")
+    assert foreign.torch_stream(torch, 771, 3) == (771, "cuda:3")

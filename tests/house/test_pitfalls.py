@@ -1,4 +1,4 @@
-"""Each requirement of pitfalls.toml is held by tests that exist, and where a GPU matters by a step of the device check."""
+"""Each requirement of pitfalls.toml is held by tests, and where a GPU matters by steps of the device check."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from prismem_core.arrays.foreign import dtype_name, element_strides, own_library
+from prismem_core.arrays.foreign import dtype_name, element_strides, own_library, torch_stream
 from prismem_core.arrays.places import Place
 from prismem_core.errors import ArgumentError
 
@@ -198,14 +198,6 @@ def view_of(array: Any) -> DeviceView:
     return DeviceView(
         pointer, tuple(array.shape), element_strides(array), "bfloat16" if kind == "uint16" else kind, array
     )
-
-
-def torch_stream(torch: Any, handle: int, index: int) -> Any:
-    """torch's name for a stream of another library; 0, 1 and 2 are default streams, 0 being no handle to torch."""
-    device = torch.device("cuda", index)
-    if handle in (0, 1, 2):
-        return torch.cuda.default_stream(device)
-    return torch.cuda.ExternalStream(handle, device=device)
 
 
 @contextmanager

@@ -93,12 +93,15 @@ def _wait_for(stream: int | None, torch: Any, index: int) -> None:
     """Make torch's current stream wait for the stream that an interface names; None: there is nothing to wait for."""
     if stream is None:
         return
+    torch.cuda.current_stream(torch.device("cuda", index)).wait_stream(torch_stream(torch, int(stream), index))
+
+
+def torch_stream(torch: Any, handle: int, index: int) -> Any:
+    """torch's name for a stream of another library; 0, 1 and 2 are default streams, 0 being no handle to torch."""
     device = torch.device("cuda", index)
-    # 1 and 2 name the default streams, which torch's default stream waits for.
-    other = (
-        torch.cuda.default_stream(device) if stream in (1, 2) else torch.cuda.ExternalStream(int(stream), device=device)
-    )
-    torch.cuda.current_stream(device).wait_stream(other)
+    if handle in (0, 1, 2):
+        return torch.cuda.default_stream(device)
+    return torch.cuda.ExternalStream(handle, device=device)
 
 
 def dtype_name(array: Any) -> str:

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from prismem_core.arrays.device import CupyDevice, TorchDevice, torch_stream
-from prismem_core.arrays.foreign import own_library
+from prismem_core.arrays.device import CupyDevice, TorchDevice
+from prismem_core.arrays.foreign import own_library, torch_stream
 from prismem_core.arrays.places import Place
 from prismem_core.errors import ArgumentError, NoImplementation
 from prismem_core.ops.on_device import hold_device
