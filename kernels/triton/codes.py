@@ -311,7 +311,7 @@ def _search_again(
     # As one group, whose queries come in an order that is known on the device alone.
     ranges = np.array([[0, num_keys]])
     exact = top_k.Search(pair.rows, pair.keys, pair.scales, pair.extremes, ranges, None, mask, min_score, flag, device)
-    config, _ = top_k._configs(exact, k, launch.sm_of(device))
+    config, _ = top_k.configs_of(exact, k, launch.sm_of(device))
     blocks = -(-count // config.block_queries)
     splits = work.split_count(num_keys, blocks, _programs(device), 4 * config.block_keys)
     length = work.split_length(num_keys, splits, config.block_keys)
@@ -324,7 +324,7 @@ def _search_again(
     lists = device.full((count * splits, k), "int64", candidates.EMPTY)
     thresholds = device.full((count,), "int32", -(2**31))
     first_list = torch.arange(0, count * splits, splits, dtype=torch.int64, device=order.device)
-    arguments = top_k._arguments(exact, config, (items, order), first_list, thresholds, lists, None, k)
+    arguments = top_k.arguments_of(exact, config, (items, order), first_list, thresholds, lists, None, k)
     launch.start(best_of_batch, (programs,), arguments, config)
     again = device.empty((count, k), "float32"), device.empty((count, k), "int64"), device.empty((count,), "int64")
     candidates.merge(lists, None, splits, count, k, *again, device)

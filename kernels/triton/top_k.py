@@ -160,7 +160,7 @@ def _by_lists(
     Keys whose ordered scores are below the queries' `thresholds` (m,) int32 may be left out.
     """
     device, count = search.device, search.count
-    batch, one = _configs(search, k, launch.sm_of(device))
+    batch, one = configs_of(search, k, launch.sm_of(device))
     first_list = None
     if search.ranges is None:
         kernel, config = (best_of_one, one) if count == 1 else (best_of_batch, batch)
@@ -171,7 +171,7 @@ def _by_lists(
         dense = _dense(search, config, begin, end, least_keys)
         most, programs = dense[3], dense[3] * dense[4]
         lists = device.empty((count * most, k), "int64")
-        arguments = _arguments(search, config, None, None, thresholds, lists, dense, k)
+        arguments = arguments_of(search, config, None, None, thresholds, lists, dense, k)
         with launch.on(device):
             launch.start(kernel, (programs,), arguments, config)
     else:
@@ -183,7 +183,7 @@ def _by_lists(
         for kernel, config, rows in ((best_of_one, one, items.single), (best_of_batch, batch, items.batched)):
             if len(rows):
                 grouped = (device.upload(rows), order)
-                arguments = _arguments(search, config, grouped, first_list, thresholds, lists, None, k)
+                arguments = arguments_of(search, config, grouped, first_list, thresholds, lists, None, k)
                 with launch.on(device):
                     launch.start(kernel, (len(rows),), arguments, config)
     candidates.merge(lists, first_list, most, count, k, scores, indices, counts, device)
@@ -194,17 +194,17 @@ def _by_sorting(
 ) -> None:
     """As `_by_lists`, for any k: all candidates of the queries are written and sorted."""
     device = search.device
-    config, _ = _configs(search, k, launch.sm_of(device))
+    config, _ = configs_of(search, k, launch.sm_of(device))
     found = device.full((search.count, max(end - begin, k)), "int64", candidates.EMPTY)
     if search.ranges is None:
         dense = _dense(search, config, begin, end, config.block_keys)
         programs = dense[3] * dense[4]
-        arguments = _arguments(search, config, None, None, None, found, dense, k)
+        arguments = arguments_of(search, config, None, None, None, found, dense, k)
     else:
         items = _items(search, config, config.block_keys, config.block_keys, begin, end, single=False)
         programs = len(items.batched)
         grouped = (device.upload(items.batched), device.upload(items.order))
-        arguments = _arguments(search, config, grouped, None, None, found, None, k)
+        arguments = arguments_of(search, config, grouped, None, None, found, None, k)
     if programs:
         with launch.on(device):
             launch.start(best_of_batch, (programs,), arguments, config)
@@ -240,7 +240,7 @@ def _items(
     )
 
 
-def _configs(search: Search, k: int, sm: int) -> tuple[Config, Config]:
+def configs_of(search: Search, k: int, sm: int) -> tuple[Config, Config]:
     """Configurations for blocks of queries and for single ones."""
     dim, sides = int(search.queries.shape[1]), (search.queries, search.keys)
     one_kind = launch.kind_of(search.queries) == launch.kind_of(search.keys)
@@ -256,7 +256,7 @@ def _configs(search: Search, k: int, sm: int) -> tuple[Config, Config]:
     return batch, table.config_of(sm, "top_k one", search.kind, dim, 1)
 
 
-def _arguments(
+def arguments_of(
     search: Search,
     config: Config,
     grouped: tuple[Any, Any] | None,
@@ -344,14 +344,14 @@ def _variant(sm: int, name: str, kind: str, count: int, k: int, special: Mapping
         tensor(1, kind="int64"),
         None,
     )
-    batch, one = _configs(search, k, sm)
+    batch, one = configs_of(search, k, sm)
     config = one if count == 1 else batch
     thresholds = None if k > LARGEST_LIST else tensor(count, kind="int32")
     grouped = (tensor(9, 6, kind="int64"), tensor(9, kind="int64")) if special.get("grouped") else None
     first_list = None if grouped is None else tensor(9, kind="int64")
     dense = (0, num_keys, 12800, 79, 16) if grouped is None else None
     lists = tensor(9, k if thresholds is not None else num_keys, kind="int64")
-    arguments = _arguments(search, config, grouped, first_list, thresholds, lists, dense, k)
+    arguments = arguments_of(search, config, grouped, first_list, thresholds, lists, dense, k)
     notes = {}
     if sm >= 90 and config.block_queries < 64:
         notes["mma"] = "fewer than 64 queries do not fill the tile of a warp group"
