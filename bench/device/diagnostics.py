@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 
 from prismem_core import ops
-from prismem_core.ops import on_device
 
 from .. import floors
 from .cases import Contest, Goal, Timed
 from .search import corpus
-from .selection import unusable
+from .selection import on_each_backend
 from .stage import Stage
 from .timing import Call
 
@@ -46,14 +45,7 @@ def contest(share: int) -> Callable[[Stage], Contest]:
 
             return call
 
-        competitors: dict[str, Call] = {}
-        missing: dict[str, str] = {}
-        for backend in on_device.BACKENDS:
-            why = unusable(stage, "segment_max_similarity", backend)
-            if why is None:
-                competitors[backend] = ours(backend)
-            else:
-                missing[backend] = why
+        competitors, missing = on_each_backend(stage, "segment_max_similarity", ours)
         competitors["torch padded bmm"] = lambda number: padded_bmm(stage, *left[number % copies], *padded, sharing)
 
         def agree(results: Mapping[str, Any]) -> dict[str, str | None]:

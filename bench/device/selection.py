@@ -60,14 +60,7 @@ def contest(d: int) -> Callable[[Stage], Contest]:
 
             return call
 
-        competitors: dict[str, Call] = {}
-        missing: dict[str, str] = {}
-        for backend in on_device.BACKENDS:
-            why = unusable(stage, "mmr_select", backend)
-            if why is None:
-                competitors[backend] = ours(backend)
-            else:
-                missing[backend] = why
+        competitors, missing = on_each_backend(stage, "mmr_select", ours)
         competitors["torch loop"] = lambda number: loop(stage, *sets[number % SETS], pool, k)
 
         def agree(results: Mapping[str, Any]) -> dict[str, str | None]:
@@ -83,9 +76,17 @@ def contest(d: int) -> Callable[[Stage], Contest]:
     return make
 
 
-def unusable(stage: Stage, op: str, backend: str) -> str | None:
-    """Why a backend cannot run an op here."""
-    return stage.why_not(backend) if (op, backend) in IMPLEMENTATIONS else f"{backend} has no {op}"
+def on_each_backend(stage: Stage, op: str, ours: Callable[[str], Call]) -> tuple[dict[str, Call], dict[str, str]]:
+    """The calls that `ours` makes of the backends that can run an op here, and why the others cannot."""
+    calls: dict[str, Call] = {}
+    missing: dict[str, str] = {}
+    for backend in on_device.BACKENDS:
+        why = stage.why_not(backend) if (op, backend) in IMPLEMENTATIONS else f"{backend} has no {op}"
+        if why is None:
+            calls[backend] = ours(backend)
+        else:
+            missing[backend] = why
+    return calls, missing
 
 
 def scores_of(stage: Stage, queries: Any, keys: Any, pool: int, picks: Any) -> Any:

@@ -141,7 +141,7 @@ class Launcher:
         with turn, torch_views(self.place, *(values[position] for position in places)) as tensors:
             for position, tensor in zip(places, tensors, strict=True):
                 hosted[position] = tensor
-            self.function(*hosted, device=TorchDevice(Place("torch", self.place.device, self.place.index)))
+            self.function(*hosted, device=_torch_device(self.place))
 
 
 def encoded(rows: Rows, bits: int, normalize: bool, place: Place) -> Any:
@@ -150,8 +150,12 @@ def encoded(rows: Rows, bits: int, normalize: bool, place: Place) -> Any:
     if not codes.supports(rows.dim):
         return None
     with torch_views(place, rows.data) as (tensor,):
-        device = TorchDevice(Place("torch", place.device, place.index))
-        return codes.encode(tensor, bits, normalize=normalize, device=device)
+        return codes.encode(tensor, bits, normalize=normalize, device=_torch_device(place))
+
+
+def _torch_device(place: Place) -> TorchDevice:
+    """Where Triton's scratch comes from, whatever library the arrays are of."""
+    return TorchDevice(Place("torch", place.device, place.index))
 
 
 def hold_device() -> None:
