@@ -73,8 +73,11 @@ def _unshare(flags: int) -> None:
 def _write_map(name: str, text: str) -> None:
     path = f"/proc/self/{name}"
     try:
-        with open(path, "w", encoding="ascii") as file:
-            file.write(text)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(descriptor, text.encode())
+        finally:
+            os.close(descriptor)
     except OSError as error:
         raise OSError(error.errno, f"writing {path}: {error.strerror}") from error
 
