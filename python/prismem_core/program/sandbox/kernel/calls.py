@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import functools
 import os
 from typing import NamedTuple
 
@@ -97,8 +98,9 @@ _syscall.restype = ctypes.c_long
 _syscall.argtypes = [ctypes.c_long] * 7
 
 
+@functools.cache
 def architecture() -> Architecture:
-    """This machine's; OSError (ENOSYS) if its calls are not known here."""
+    """This machine's; OSError (ENOSYS) if its calls are not known here. A confined process cannot ask for it again."""
     name = os.uname().machine
     for known in (X86_64, AARCH64):
         if known.name == name:
