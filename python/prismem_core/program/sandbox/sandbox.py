@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from types import TracebackType
 
 from prismem_core.errors import ArgumentError, CandidateError, LimitError, ProgramError, SandboxError

@@ -35,10 +35,11 @@ class Attempt(NamedTuple):
         return True
 
 
-def compare(attempts: list[Attempt], put_on: Callable[[], object]) -> str:
+def compare(attempts: list[Attempt], put_on: Callable[[], object], kept: tuple[Attempt, ...] = ()) -> str:
     """Put a layer on this process and see that what worked before is refused after; in words what that was.
 
-    Missing if the layer cannot be put on, if something still works, or if nothing had worked before.
+    `kept` has to go on working: an attempt that fails for another reason than the layer would tell nothing. Missing if
+    the layer cannot be put on, if something still works or works no more, or if nothing had worked before.
     """
     tried = [attempt for attempt in attempts if attempt.works()]
     try:
@@ -48,6 +49,9 @@ def compare(attempts: list[Attempt], put_on: Callable[[], object]) -> str:
     still = [attempt for attempt in tried if attempt.works()]
     if still:
         raise Missing(f"still possible: {_listed(still)}")
+    lost = [attempt for attempt in kept if not attempt.works()]
+    if lost:
+        raise Missing(f"possible no more, though it should be: {_listed(lost)}")
     if not tried:
         raise Missing(f"cannot be tried, because this was refused before it too: {_listed(attempts)}")
     untried = [attempt for attempt in attempts if attempt not in tried]

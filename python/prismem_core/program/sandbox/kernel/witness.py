@@ -121,7 +121,11 @@ def _seccomp() -> str:
         Attempt("map executable memory", lambda: _map(_PROT_EXEC, _PRIVATE)),
         Attempt("map shared memory", lambda: _map(_PROT_WRITE, _SHARED)),
     ]
-    return f"{trial.compare(attempts, put_on)}; ended for it: {', '.join(words for words, _ in _KILLED)}"
+    kept = (
+        Attempt("map private memory", lambda: _map(_PROT_WRITE, _PRIVATE)),
+        Attempt("die with the parent", lambda: calls.prctl(calls.PR_SET_PDEATHSIG, signal.SIGKILL)),
+    )
+    return f"{trial.compare(attempts, put_on, kept)}; ended for it: {', '.join(words for words, _ in _KILLED)}"
 
 
 def _execute() -> None:
