@@ -407,7 +407,8 @@ return 'stolen'
     # In the copy, the parent's channel stays open.
     index = (
         "kept = []\n"
-        "sys.modules['prismem_core.program.sandbox.blocking_channel'].BlockingChannel.close = lambda self: kept.append(self)"
+        "channels = sys.modules['prismem_core.program.sandbox.blocking_channel']\n"
+        "channels.BlockingChannel.close = lambda self: kept.append(self)"
     )
     source = program(imports="import socket, sys", index=index, retrieve=thief)
     waiting, stopped = threading.Event(), threading.Event()
