@@ -25,20 +25,23 @@ from numpy.typing import NDArray
 
 from prismem_core.errors import CandidateError, PrismemError
 from prismem_core.program import library
+from prismem_core.program.interface import OUT_CHAR_BUDGET
 from prismem_core.program.sandbox import Limits, MemoryWorker, Sandbox
+from prismem_core.program.sandbox.frames import plain_text
 
 LIMITS = Limits(
     index_cpu_seconds=0.8,
-    index_wall_seconds=8.0,
+    index_wall_seconds=5.0,
     retrieve_cpu_seconds=0.8,
-    retrieve_wall_seconds=8.0,
+    retrieve_wall_seconds=5.0,
     memory_bytes=512 << 20,
     index_embed_texts=2_000,
     retrieve_embed_texts=2_000,
 )
 QUERIES = ("first question", "second question", "first question")
-BESIDE = tuple(f"question {number} of four at a time" for number in range(4))
+BESIDE = ("first question", "third question", "first question", "fourth question")
 GONE_SECONDS = 20.0
+TOLD_CHARS = 4_000
 UNITS = [{"memory_text": f"unit {number} other"} for number in range(10)]
 
 
@@ -105,27 +108,29 @@ class Attack:
         self.told: list[str] = []
 
     def run(self, source: str) -> None:
+        found = []
         try:
             with self._sandbox.open(source, self._backend, LIMITS) as worker:
                 self._counted += worker.index(self._units, self._raw_text).ask_calls
-                if self._in_turn(worker):
+                for text in QUERIES:
+                    found.append(self._ask(worker, text))
+                    if any(word.startswith("limit:") for word in found[-1][0]):
+                        break
+                else:
                     with ThreadPoolExecutor(len(BESIDE)) as pool:
-                        for outcome in pool.map(lambda text: self._ask(worker, text), BESIDE):
-                            self._keep(outcome)
+                        found += pool.map(lambda text: self._ask(worker, text), BESIDE)
         except PrismemError as error:
-            self._keep(_failure(error))
-
-    def _in_turn(self, worker: MemoryWorker) -> bool:
-        found = []
-        for text in QUERIES:
-            found.append(self._ask(worker, text))
-            if any(word.startswith("limit:") for word in found[-1][0]):
-                break
-        if len(found) == len(QUERIES) and found[0][1] == found[2][1]:
-            found = [([*words, "independent"], result, told) for words, result, told in found]
-        for outcome in found:
-            self._keep(outcome)
-        return not self.told
+            found.append(_failure(error))
+        same = {result for text, (_, result, _) in zip(QUERIES + BESIDE, found, strict=False) if text == QUERIES[0]}
+        for words, result, told in found:
+            if len(found) == len(QUERIES + BESIDE) and len(same) == 1:
+                words.append("independent")
+            if words not in self.outcomes:
+                self.outcomes.append(words)
+            if result is not None and result not in self.results:
+                self.results.append(result)
+            if told is not None and told not in self.told:
+                self.told.append(told)
 
     def _ask(self, worker: MemoryWorker, text: str) -> tuple[list[str], str | None, str | None]:
         try:
@@ -137,15 +142,6 @@ class Attack:
             return ["leak"], result, None
         return (["contained"] if result.startswith("BLOCKED:") else ["ok", "isolated"]), result, None
 
-    def _keep(self, outcome: tuple[list[str], str | None, str | None]) -> None:
-        words, result, told = outcome
-        if words not in self.outcomes:
-            self.outcomes.append(words)
-        if result is not None:
-            self.results.append(result)
-        if told is not None:
-            self.told.append(told)
-
     def traces(self) -> Iterator[str]:
         if self._units != UNITS:
             yield "the engine's units changed"
@@ -153,6 +149,12 @@ class Attack:
             yield "the engine's embeddings changed"
         if not self.told and self._counted != self._backend.asked:
             yield f"{self._backend.asked} calls of ask were served and {self._counted} reported"
+        if any(len(text) > OUT_CHAR_BUDGET for text in self.results):
+            yield "a result longer than the limit of characters"
+        if any(len(text) > TOLD_CHARS for text in self.told):
+            yield "a failure told in too many words"
+        if any(plain_text(text) != text for text in (*self.results, *self.told)):
+            yield "a text that cannot be encoded"
 
 
 def _failure(error: PrismemError) -> tuple[list[str], None, str]:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from canaries import SECRET
 from ordinary_user import REFUSED
 
 import prismem_core
@@ -100,7 +101,12 @@ def _run(programs: dict[str, str], configuration: Configuration, user: str) -> R
         os.chown(folder, uid, uid)
         command = [sys.executable, str(HERE / "ordinary_user.py"), str(uid), *_read_folders(), "--", *command]
     paths = [str(Path(prismem_core.__file__).parent.parent), *(path for path in sys.path if path)]
-    environment = {"PATH": os.environ.get("PATH", ""), "PYTHONPATH": os.pathsep.join(paths), "HOME": str(folder)}
+    environment = {
+        "PATH": os.environ.get("PATH", ""),
+        "PYTHONPATH": os.pathsep.join(paths),
+        "HOME": str(folder),
+        "CANARY_SECRET": SECRET,
+    }
     job = {
         "programs": programs,
         "restrict_names": configuration.restrict_names,

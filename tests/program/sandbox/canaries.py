@@ -13,10 +13,11 @@ from pathlib import Path
 from types import TracebackType
 
 SECRET = "CANARY-in-the-environment"
+"""For a variable of the engine's environment as it starts: what is added later is not where others could read it."""
 
 
 class Canaries:
-    """A file, a folder, listeners on TCP, UDP and an abstract UNIX socket, a signal handler, a secret in the environment.
+    """A file, a folder, listeners on TCP, UDP and an abstract UNIX socket, a signal handler.
 
     Belongs to the main thread: it sets a handler for SIGUSR1.
     """
@@ -44,7 +45,6 @@ class Canaries:
 
     def __enter__(self) -> Canaries:
         self._before = signal.signal(signal.SIGUSR1, lambda *_: self._arrived.append("a signal"))
-        os.environ["CANARY_SECRET"] = SECRET
         self._folder.chmod(0o777)
         self.restore()
         for thread in self._threads:
