@@ -67,6 +67,7 @@ def contents(record: RunRecord, ledger: Ledger | None, reuse: Sequence[Mapping[s
         "settings": dict(record.manifest.settings),
         "job": dict(record.manifest.extra),
         "scores": scores,
+        "held_out": _held_out(scores, ("n00", finished.final if finished else best)),
         "specialists": next((dict(e.specialists) for e in reversed(events) if isinstance(e, SpecialistsChanged)), {}),
         "lineage": list(_lineage(record)),
         "iterations": [
@@ -108,6 +109,19 @@ def _scores(record: RunRecord, started: RunStarted | None) -> dict[str, dict[str
                 own = {task: event.scores[task] for task in ids if task in event.scores}
                 scores[part][event.program] = _means(own, primary)
     return scores
+
+
+def _held_out(scores: Mapping[str, Mapping[str, Any]], programs: Sequence[str]) -> list[dict[str, Any]]:
+    """Mean scores of start and result on each split, and how far training lies above the questions that decided
+    nothing: what a program has by heart does not carry over.
+    """
+    rows = []
+    for program in dict.fromkeys(programs):
+        means = {part: own[program]["score"] for part, own in scores.items() if program in own}
+        known = means.get("train") is not None and means.get(TEST) is not None
+        parts = {part: means.get(part) for part in scores}
+        rows.append({"program": program, **parts, "gap": means["train"] - means[TEST] if known else None})
+    return rows
 
 
 def _means(scores: Mapping[str, float], primary: Mapping[str, str]) -> dict[str, Any]:
