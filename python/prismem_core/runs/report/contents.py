@@ -18,6 +18,7 @@ from prismem_core.runs.events import (
     RunStarted,
     SpecialistsChanged,
 )
+from prismem_core.runs.isolation import isolation_from_json
 from prismem_core.runs.run import RunRecord
 from prismem_core.tasks.capability import CAPABILITIES
 
@@ -64,6 +65,7 @@ def contents(record: RunRecord, ledger: Ledger | None, reuse: Sequence[Mapping[s
         "designer": started.designer if started else None,
         "data": dict(record.manifest.data),
         "roles": dict(record.manifest.roles),
+        "isolation": isolation_from_json(record.manifest.isolation).to_json(),
         "settings": dict(record.manifest.settings),
         "job": dict(record.manifest.extra),
         "scores": scores,
