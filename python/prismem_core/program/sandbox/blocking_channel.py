@@ -16,12 +16,18 @@ from prismem_core.program.sandbox import frames
 
 class BlockingChannel:
     def __init__(self, descriptor: int) -> None:
-        self._socket = socket.socket(fileno=descriptor)
-        self._socket.setblocking(True)
+        # With family, type and protocol given nothing is asked of the kernel that a confined process may not ask.
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, fileno=descriptor)
 
-    def send(self, message: dict[str, Any]) -> None:
-        """Send one frame; FrameError if it is too long or holds what JSON cannot carry."""
-        self._socket.sendall(frames.encode(message, frames.FROM_WORKER_BYTES))
+    def send(self, message: dict[str, Any], descriptor: int | None = None) -> None:
+        """Send one frame, with an open file where `descriptor` names one.
+
+        FrameError if the message is too long or holds what JSON cannot carry.
+        """
+        data = frames.encode(message, frames.FROM_WORKER_BYTES)
+        if descriptor is not None:
+            data = data[socket.send_fds(self._socket, [data], [descriptor]) :]
+        self._socket.sendall(data)
 
     def receive(self) -> tuple[dict[str, Any], int | None] | None:
         """The next message and the descriptor that came with it, or None at the end of the stream."""
@@ -36,11 +42,6 @@ class BlockingChannel:
         """A fresh writable float32 array (rows, columns) whose bytes follow the frame just read."""
         data = self._read(rows * columns * 4)
         return np.frombuffer(data, dtype="<f4").reshape(rows, columns)
-
-    def wait_for_end(self) -> None:
-        """Block until the other end closes."""
-        while self._socket.recv(4096):
-            pass
 
     def fileno(self) -> int:
         return self._socket.fileno()

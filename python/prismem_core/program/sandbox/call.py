@@ -48,7 +48,7 @@ class Call:
 
     def order(self, message: Mapping[str, Any]) -> None:
         """Send the order; ArgumentError, with nothing sent, if its parts are too large or not for JSON."""
-        order = {**message, "serial": self._serial, "cpu_seconds": self._budget.cpu_seconds}
+        order = {**message, "serial": self._serial}
         try:
             self._channel.send(order, self._meter)
         except FrameError as error:

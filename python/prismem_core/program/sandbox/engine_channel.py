@@ -18,9 +18,11 @@ from numpy.typing import NDArray
 
 from prismem_core.errors import LimitError
 from prismem_core.program.sandbox import frames
+from prismem_core.program.sandbox.fork_gate import ForkGate
 from prismem_core.program.sandbox.limits import Budget
 
 _CREDENTIALS = struct.Struct("3i")
+_DESCRIPTOR = struct.Struct("i")
 _SHORTEST_POLL_SECONDS = 0.01
 _LONGEST_POLL_SECONDS = 0.1
 
@@ -45,14 +47,18 @@ class WatchedProcess:
         except OSError:
             return None
 
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal; does nothing once the process is gone."""
+        if self._descriptor is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                signal.pidfd_send_signal(self._descriptor, number)
+
     def kill(self) -> None:
         """End the process at once and let go of it; further calls do nothing."""
+        self.signal(signal.SIGKILL)
         descriptor, self._descriptor = self._descriptor, None
-        if descriptor is None:
-            return
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-        os.close(descriptor)
+        if descriptor is not None:
+            os.close(descriptor)
 
 
 class Meter:
@@ -107,13 +113,22 @@ class Meter:
 
 
 class EngineChannel:
-    """Frames over one socket; every method may raise LimitError (meter), ChannelClosed and frames.FrameError."""
+    """Frames over one socket; every method may raise LimitError (meter), ChannelClosed and frames.FrameError.
+
+    While it waits it answers the forks that wait at the worker's gate.
+    """
 
     def __init__(self, connection: socket.socket) -> None:
         connection.setblocking(False)
         self._socket = connection
+        self._gate: ForkGate | None = None
         self._poll = select.poll()
         self._poll.register(connection.fileno(), 0)
+
+    def watch(self, gate: ForkGate) -> None:
+        """Answer the forks at `gate` from now on."""
+        self._gate = gate
+        self._poll.register(gate.fileno(), select.POLLIN)
 
     def send(self, message: Mapping[str, Any], meter: Meter, descriptor: int | None = None) -> None:
         """One frame, with an open file of this process where `descriptor` names one."""
@@ -139,9 +154,12 @@ class EngineChannel:
         header = self._receive_bytes(frames.LENGTH.size, meter)
         return frames.decode(self._receive_bytes(frames.length(bytes(header), frames.FROM_WORKER_BYTES), meter))
 
-    def receive_from(self, meter: Meter) -> tuple[dict[str, Any], int]:
-        """The first frame of a copy, and the pid that the kernel says it came from (needs SO_PASSCRED)."""
-        space = socket.CMSG_SPACE(_CREDENTIALS.size)
+    def receive_first(self, meter: Meter, *, listener: bool = False) -> tuple[dict[str, Any], int, int | None]:
+        """The first frame, the pid that the kernel says it came from (needs SO_PASSCRED), and a descriptor.
+
+        One is accepted only where a `listener` is expected, from a process that has seen no program yet.
+        """
+        space = socket.CMSG_SPACE(_CREDENTIALS.size) + (socket.CMSG_SPACE(_DESCRIPTOR.size) if listener else 0)
         while True:
             try:
                 header, ancillary, _, _ = self._socket.recvmsg(frames.LENGTH.size, space)
@@ -153,12 +171,22 @@ class EngineChannel:
         if not header:
             raise ChannelClosed
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 0)
-        header += bytes(self._receive_bytes(frames.LENGTH.size - len(header), meter))
-        message = frames.decode(self._receive_bytes(frames.length(header, frames.FROM_WORKER_BYTES), meter))
+        pid = descriptor = None
         for level, kind, data in ancillary:
             if level == socket.SOL_SOCKET and kind == socket.SCM_CREDENTIALS:
-                return message, _CREDENTIALS.unpack_from(data)[0]
-        raise frames.FrameError("a first frame came without its sender's identity")
+                pid = _CREDENTIALS.unpack_from(data)[0]
+            elif level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                descriptor = _DESCRIPTOR.unpack_from(data)[0]
+        try:
+            header += bytes(self._receive_bytes(frames.LENGTH.size - len(header), meter))
+            message = frames.decode(self._receive_bytes(frames.length(header, frames.FROM_WORKER_BYTES), meter))
+            if not pid:
+                raise frames.FrameError("a first frame came without its sender's identity")
+        except BaseException:
+            if descriptor is not None:
+                os.close(descriptor)
+            raise
+        return message, pid, descriptor
 
     def expect_silence(self) -> None:
         """FrameError if bytes wait that no order asked for; ChannelClosed if the other end is gone."""
@@ -202,6 +230,11 @@ class EngineChannel:
 
     def _wait(self, events: int, meter: Meter) -> None:
         """Return once the socket is ready; check the meter now and then meanwhile."""
-        self._poll.modify(self._socket.fileno(), events)
-        while not self._poll.poll(math.ceil(meter.check() * 1000)):
-            pass
+        own = self._socket.fileno()
+        self._poll.modify(own, events)
+        while True:
+            ready = self._poll.poll(math.ceil(meter.check() * 1000))
+            if any(descriptor == own for descriptor, _ in ready):
+                return
+            if ready and self._gate is not None:
+                self._gate.answer()
