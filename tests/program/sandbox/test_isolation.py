@@ -170,21 +170,21 @@ def test_nothing_of_the_environment_arrives(program: Build, backend: Any, monkey
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
     monkeypatch.setenv("OPENBLAS_CORETYPE", "Haswell")
     monkeypatch.setenv("PYTHONPATH", "/somewhere/secret")
-    source = program(imports="import os", retrieve="return repr(dict(os.environ)) + os.getcwd()")
+    source = program(imports="import os", retrieve="return repr(dict(os.environ))")
     with Sandbox(restrict_names=False) as fresh, fresh.open(source, backend) as worker:
         text = worker.retrieve({"query_text": ""})[0]
     assert "secret" not in text
     assert "'OPENBLAS_CORETYPE': 'Haswell'" in text
     assert "'PYTHONHASHSEED': '0'" in text
-    assert text.endswith("}/")
 
 
 def test_a_worker_holds_one_socket_and_no_other_descriptor(bare_sandbox: Sandbox, program: Build, backend: Any) -> None:
     source = program(
-        imports="import os",
+        imports="import select",
         retrieve=(
-            "found = []\nfor number in range(256):\n    try:\n        os.fstat(number)\n        found.append(number)\n"
-            "    except OSError:\n        pass\nreturn str(found)"
+            "found = []\nfor number in range(16):\n    poll = select.poll()\n    poll.register(number, 0)\n"
+            "    if not any(event & select.POLLNVAL for _, event in poll.poll(0)):\n        found.append(number)\n"
+            "return str(found)"
         ),
     )
     with bare_sandbox.open(source, backend) as worker:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from types import TracebackType
 
 from prismem_core.errors import ArgumentError, CandidateError, LimitError, ProgramError, SandboxError
@@ -20,8 +20,8 @@ from prismem_core.program.sandbox.worker_process import WorkerProcess
 _DESCRIBE = Limits(index_cpu_seconds=10.0, index_wall_seconds=25.0)
 
 _REFUSED = (
-    "programs run only confined, and here the layer {layer} is {state}: {why}. Use Linux 5.5 or newer, a container that "
-    "allows seccomp and Landlock, or WSL2 (docs/security.md); for a program that you wrote and read yourself, "
+    "programs run only confined, and here the layer {layer} is {state}: {why}. Use Linux 5.5 or newer, a container "
+    "that allows seccomp and Landlock, or WSL2 (docs/security.md); for a program that you wrote and read yourself, "
     "--unsafe-no-sandbox (Sandbox(unsafe=True)) runs it unconfined"
 )
 
@@ -47,8 +47,8 @@ class Sandbox:
     """Runs memory programs in confined processes; safe to share between threads; starts its zygote when first used.
 
     A zygote that ended is started again once for an order; SandboxError if that fails too. Where a layer that `require`
-    asks for is not witnessed, it refuses to run anything (SandboxError); `unsafe` runs programs all the same, which then
-    can do whatever the engine's user can. docs/security.md says what each layer holds.
+    asks for is not witnessed, it refuses to run anything (SandboxError); `unsafe` runs programs all the same, which
+    then can do whatever the engine's user can. docs/security.md says what each layer holds.
 
     For tests and measurements: `restrict_names=False` leaves a program all builtins and every loaded module, `without`
     leaves layers off.
