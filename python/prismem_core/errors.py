@@ -96,3 +96,15 @@ class SandboxError(PrismemError):
     """The worker machinery itself failed (neither the candidate nor a model is to blame)."""
 
     exit_code = 8
+
+
+class WorkerLost(SandboxError):
+    """A worker ended through no act of its program or of the engine; the work can be done again in a new one.
+
+    `killed` says that this worker alone was ended, by a SIGKILL from elsewhere (most often: the machine ran out of
+    memory); otherwise the whole sandbox ended.
+    """
+
+    def __init__(self, message: str, *, killed: bool) -> None:
+        super().__init__(message)
+        self.killed = killed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from prismem_core.program.sandbox.failures import InvalidResult
+from prismem_core.program.sandbox.layers import LAYERS, Layer, Required, Tier
 from prismem_core.program.sandbox.limits import (
     BackendHandler,
     CallReport,
@@ -14,12 +15,16 @@ from prismem_core.program.sandbox.memory_worker import MemoryWorker
 from prismem_core.program.sandbox.sandbox import Sandbox
 
 __all__ = [
+    "LAYERS",
     "BackendHandler",
     "CallReport",
     "CollectionBackend",
     "CollectionLimits",
     "InvalidResult",
+    "Layer",
     "Limits",
     "MemoryWorker",
+    "Required",
     "Sandbox",
+    "Tier",
 ]

@@ -1,44 +1,48 @@
-"""What a fresh worker gives up before it sees a program: session, limits, user, privileges.
+"""What a fresh worker gives up before it sees a program, in the order in which the kernel lets it.
 
-Every step goes through `enter`, so a further layer (namespaces, Landlock, seccomp) is a line here and nowhere else.
-Linux only; imports the standard library only.
+Linux only; imports the standard library and `kernel/` only.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import math
 import os
 import resource
 import signal
+from dataclasses import dataclass
+from typing import Literal
 
-# prctl(2) numbers.
-_PDEATHSIG, _DUMPABLE, _SUBREAPER, _NO_NEW_PRIVS = 1, 4, 36, 38
+from prismem_core.program.sandbox.kernel import calls, credentials, landlock, seccomp
 
 # A range that neither distributions nor container tools hand out; one user a worker, so workers cannot signal each
 # other and a limit on processes counts one program alone.
 _FIRST_UID, _UIDS = 0x70000000, 1 << 16
-_NOBODY = 65534
 
-# Descriptors 0 to 3 are taken for good; the next one is for the socket of a copy.
-_OPEN_FILES = 5
+_OPEN_FILES = 16
 _PROCESSES = 128
 _STACK_BYTES = 8 << 20
-_SHUT = (resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC)
+# A second bound behind the engine's clock, for all calls of a worker together.
+_CPU_SECONDS = 3600
+
+Fork = Literal["notify", "plain", "deny"]
 
 
-def _prctl(option: int, value: int) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    rest = [ctypes.c_ulong(0)] * 3
-    if libc.prctl(ctypes.c_int(option), ctypes.c_ulong(value), *rest) < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"prctl({option}, {value}): {os.strerror(number)}")
+@dataclass(frozen=True)
+class Plan:
+    """Which layers a worker puts on: those that were witnessed when the zygote started.
+
+    `filter` is the seccomp program, None without that layer; `fork` how it treats a fork.
+    """
+
+    own_user: bool
+    landlock: bool
+    filter: bytes | None
+    fork: Fork
 
 
 def adopt_orphans() -> None:
     """Make this process the parent of every orphaned descendant, so that none escapes its clean-up."""
-    _prctl(_SUBREAPER, 1)
+    calls.prctl(calls.PR_SET_CHILD_SUBREAPER, 1)
 
 
 def prefer_in_shortage() -> None:
@@ -49,60 +53,30 @@ def prefer_in_shortage() -> None:
 
 def die_with_parent(parent: int) -> None:
     """Have the kernel kill this process when `parent`, whose single thread forked it, ends; also if it just did."""
-    _prctl(_PDEATHSIG, signal.SIGKILL)
+    calls.prctl(calls.PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(0)
 
 
-def enter(parent: int, serial: int, memory_bytes: int) -> None:
+def enter(plan: Plan, parent: int, serial: int, memory_bytes: int) -> int | None:
     """Confine this just forked process; `serial` chooses its user where the engine runs as root.
 
-    OSError if a step that must hold everywhere fails; changing the user is tried and left out where it is refused.
+    Returns the listener on which the engine answers forks, None unless `plan.fork` is "notify". OSError if a layer of
+    the plan cannot be put on.
     """
     os.setsid()
-    own_user = os.geteuid() == 0 and _become(_FIRST_UID + serial % _UIDS)
+    own_user = plan.own_user and credentials.become(_FIRST_UID + serial % _UIDS)
     _limits(memory_bytes, own_user)
-    _prctl(_NO_NEW_PRIVS, 1)
-    _prctl(_DUMPABLE, 0)
+    credentials.drop_capabilities()
+    calls.prctl(calls.PR_SET_NO_NEW_PRIVS, 1)
+    calls.prctl(calls.PR_SET_DUMPABLE, 0)
     # After the change of user: the kernel forgets the parent-death signal there.
     die_with_parent(parent)
-
-
-def open_up() -> None:
-    """Let this process take a descriptor and fork: only while it waits for orders, never while program code runs."""
-    for which in _SHUT:
-        hard = resource.getrlimit(which)[1]
-        resource.setrlimit(which, (hard, hard))
-
-
-def shut(*, for_good: bool) -> None:
-    """Let this process open no file, socket or pipe and start no process or thread; what it has keeps working.
-
-    `for_good` cannot be undone. The kernel lets the true root fork all the same.
-    """
-    for which in _SHUT:
-        hard = 0 if for_good else resource.getrlimit(which)[1]
-        resource.setrlimit(which, (0, hard))
-
-
-def limit_cpu(seconds: float) -> None:
-    """A coarse second bound behind the engine's own clock: at most `seconds` more, rounded up, with slack."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    soft = math.ceil(used.ru_utime + used.ru_stime + seconds) + 2
-    hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
-    resource.setrlimit(resource.RLIMIT_CPU, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))
-
-
-def _become(uid: int) -> bool:
-    for candidate in (uid, _NOBODY):
-        try:
-            os.setgroups([])
-            os.setresgid(candidate, candidate, candidate)
-            os.setresuid(candidate, candidate, candidate)
-        except OSError:
-            continue
-        return candidate == uid
-    return False
+    if plan.landlock:
+        landlock.deny_all()
+    if plan.filter is None:
+        return None
+    return seccomp.install(plan.filter, listener=plan.fork == "notify")
 
 
 def _limits(memory_bytes: int, own_user: bool) -> None:
@@ -113,6 +87,7 @@ def _limits(memory_bytes: int, own_user: bool) -> None:
     _lower(resource.RLIMIT_MEMLOCK, 0)
     _lower(resource.RLIMIT_AS, memory_bytes)
     _lower(resource.RLIMIT_MSGQUEUE, 0)
+    _lower(resource.RLIMIT_CPU, _CPU_SECONDS)
     if own_user:
         # The kernel counts all processes of a user, so a number has a meaning only where the user is the worker's own.
         _lower(resource.RLIMIT_NPROC, _PROCESSES)

@@ -18,11 +18,16 @@ from numpy.typing import NDArray
 
 from prismem_core.errors import LimitError
 from prismem_core.program.sandbox import frames
+from prismem_core.program.sandbox.fork_gate import ForkGate
 from prismem_core.program.sandbox.limits import Budget
 
 _CREDENTIALS = struct.Struct("3i")
+_DESCRIPTOR = struct.Struct("i")
 _SHORTEST_POLL_SECONDS = 0.01
 _LONGEST_POLL_SECONDS = 0.1
+_READ_AHEAD_BYTES = 32 << 10
+# The system's answer is read from a file each time.
+_CORES = os.cpu_count() or 1
 
 
 class ChannelClosed(Exception):
@@ -45,14 +50,18 @@ class WatchedProcess:
         except OSError:
             return None
 
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal; does nothing once the process is gone."""
+        if self._descriptor is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                signal.pidfd_send_signal(self._descriptor, number)
+
     def kill(self) -> None:
         """End the process at once and let go of it; further calls do nothing."""
+        self.signal(signal.SIGKILL)
         descriptor, self._descriptor = self._descriptor, None
-        if descriptor is None:
-            return
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-        os.close(descriptor)
+        if descriptor is not None:
+            os.close(descriptor)
 
 
 class Meter:
@@ -62,6 +71,7 @@ class Meter:
         self._what = what
         self._budget = budget
         self._start = time.monotonic()
+        self._check_at = self._start + _SHORTEST_POLL_SECONDS
         self._engine_seconds = 0.0
         self._process: WatchedProcess | None = None
         self._cpu_before = 0.0
@@ -102,21 +112,50 @@ class Meter:
         wall_left = self._budget.wall_seconds - self.wall_seconds
         if wall_left < 0:
             raise LimitError("limit:wall", f"{self._what} took longer than {self._budget.wall_seconds:g} s")
-        soonest = min(cpu_left / (os.cpu_count() or 1), wall_left, _LONGEST_POLL_SECONDS)
+        soonest = min(cpu_left / _CORES, wall_left, _LONGEST_POLL_SECONDS)
         return max(soonest, _SHORTEST_POLL_SECONDS)
+
+    def patience(self) -> float:
+        """Seconds that a wait may last now; checks the limits first if that is due, however often something arrives."""
+        now = time.monotonic()
+        if now >= self._check_at:
+            self._check_at = now + self.check()
+        return self._check_at - now
 
 
 class EngineChannel:
-    """Frames over one socket; every method may raise LimitError (meter), ChannelClosed and frames.FrameError."""
+    """Frames over one socket; every method may raise LimitError (meter), ChannelClosed and frames.FrameError.
+
+    While it waits it answers the forks that wait at the worker's gate.
+    """
 
     def __init__(self, connection: socket.socket) -> None:
         connection.setblocking(False)
         self._socket = connection
+        self._gate: ForkGate | None = None
         self._poll = select.poll()
-        self._poll.register(connection.fileno(), 0)
+        self._descriptor = connection.fileno()
+        self._poll.register(self._descriptor, 0)
+        self._awaited = 0
+        self._buffer = memoryview(bytearray(_READ_AHEAD_BYTES))
+        self._ahead = self._buffer[:0]
 
-    def send(self, message: Mapping[str, Any], meter: Meter, descriptor: int | None = None) -> None:
-        """One frame, with an open file of this process where `descriptor` names one."""
+    def watch(self, gate: ForkGate) -> None:
+        """Answer the forks at `gate` from now on."""
+        self._gate = gate
+        self._poll.register(gate.fileno(), select.POLLIN)
+
+    def send(
+        self,
+        message: Mapping[str, Any],
+        meter: Meter,
+        descriptor: int | None = None,
+        rows: NDArray[np.float32] | None = None,
+    ) -> None:
+        """One frame, with an open file of this process where `descriptor` names one.
+
+        The bytes of `rows`, contiguous float32 whose shape the message tells, follow it.
+        """
         data = memoryview(frames.encode(dict(message), frames.TO_WORKER_BYTES))
         while descriptor is not None:
             try:
@@ -127,21 +166,30 @@ class EngineChannel:
                 raise ChannelClosed from None
             else:
                 data, descriptor = data[sent:], None
-        self._send_bytes(data, meter)
-
-    def send_array(self, array: NDArray[np.float32], meter: Meter) -> None:
-        """The bytes of a contiguous float32 array; the frame before has to tell its shape."""
-        if array.size:
-            self._send_bytes(array.data.cast("B"), meter)
+        left = [data] if rows is None else [data, rows.reshape(-1).view(np.uint8).data]
+        while left := [part for part in left if part]:
+            try:
+                sent = self._socket.sendmsg(left)
+            except BlockingIOError:
+                self._wait(select.POLLOUT, meter)
+                continue
+            except OSError:
+                raise ChannelClosed from None
+            for place, part in enumerate(left):
+                left[place] = part[sent:]
+                sent = max(0, sent - len(part))
 
     def receive(self, meter: Meter) -> dict[str, Any]:
         """The next frame, a claim of the worker that nobody has checked."""
         header = self._receive_bytes(frames.LENGTH.size, meter)
-        return frames.decode(self._receive_bytes(frames.length(bytes(header), frames.FROM_WORKER_BYTES), meter))
+        return frames.decode(self._receive_bytes(frames.length(header, frames.FROM_WORKER_BYTES), meter))
 
-    def receive_from(self, meter: Meter) -> tuple[dict[str, Any], int]:
-        """The first frame of a copy, and the pid that the kernel says it came from (needs SO_PASSCRED)."""
-        space = socket.CMSG_SPACE(_CREDENTIALS.size)
+    def receive_first(self, meter: Meter, *, listener: bool = False) -> tuple[dict[str, Any], int, int | None]:
+        """The first frame, the pid that the kernel says it came from (needs SO_PASSCRED), and a descriptor.
+
+        One is accepted only where a `listener` is expected, from a process that has seen no program yet.
+        """
+        space = socket.CMSG_SPACE(_CREDENTIALS.size) + (socket.CMSG_SPACE(_DESCRIPTOR.size) if listener else 0)
         while True:
             try:
                 header, ancillary, _, _ = self._socket.recvmsg(frames.LENGTH.size, space)
@@ -153,15 +201,27 @@ class EngineChannel:
         if not header:
             raise ChannelClosed
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 0)
-        header += bytes(self._receive_bytes(frames.LENGTH.size - len(header), meter))
-        message = frames.decode(self._receive_bytes(frames.length(header, frames.FROM_WORKER_BYTES), meter))
+        pid = descriptor = None
         for level, kind, data in ancillary:
             if level == socket.SOL_SOCKET and kind == socket.SCM_CREDENTIALS:
-                return message, _CREDENTIALS.unpack_from(data)[0]
-        raise frames.FrameError("a first frame came without its sender's identity")
+                pid = _CREDENTIALS.unpack_from(data)[0]
+            elif level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                descriptor = _DESCRIPTOR.unpack_from(data)[0]
+        try:
+            header += self._receive_bytes(frames.LENGTH.size - len(header), meter)
+            message = frames.decode(self._receive_bytes(frames.length(header, frames.FROM_WORKER_BYTES), meter))
+            if not pid:
+                raise frames.FrameError("a first frame came without its sender's identity")
+        except BaseException:
+            if descriptor is not None:
+                os.close(descriptor)
+            raise
+        return message, pid, descriptor
 
     def expect_silence(self) -> None:
         """FrameError if bytes wait that no order asked for; ChannelClosed if the other end is gone."""
+        if self._ahead:
+            raise frames.FrameError("the worker sent something that no order asked for")
         try:
             waiting = self._socket.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
@@ -175,33 +235,48 @@ class EngineChannel:
     def close(self) -> None:
         self._socket.close()
 
-    def _send_bytes(self, data: memoryview, meter: Meter) -> None:
-        while data:
-            try:
-                data = data[self._socket.send(data) :]
-            except BlockingIOError:
-                self._wait(select.POLLOUT, meter)
-            except OSError:
-                raise ChannelClosed from None
+    def _receive_bytes(self, size: int, meter: Meter) -> memoryview:
+        """The next bytes, which stay as they are until the next call."""
+        if size > len(self._buffer):
+            data = memoryview(bytearray(size))
+            data[: len(self._ahead)] = self._ahead
+            filled, self._ahead = len(self._ahead), self._buffer[:0]
+            while filled < size:
+                filled += self._receive_some(data[filled:], meter)
+            return data
+        if size > len(self._ahead):
+            # The bytes ahead may stand anywhere in the buffer.
+            kept = len(self._ahead)
+            self._buffer[:kept] = bytes(self._ahead)
+            while kept < size:
+                kept += self._receive_some(self._buffer[kept:], meter)
+            self._ahead = self._buffer[:kept]
+        found, self._ahead = self._ahead[:size], self._ahead[size:]
+        return found
 
-    def _receive_bytes(self, size: int, meter: Meter) -> bytearray:
-        data = bytearray(size)
-        view = memoryview(data)
-        while view:
+    def _receive_some(self, view: memoryview, meter: Meter) -> int:
+        # A worker is seldom done already, so it is waited for before it is read from.
+        while True:
+            self._wait(select.POLLIN, meter)
             try:
                 count = self._socket.recv_into(view)
             except BlockingIOError:
-                self._wait(select.POLLIN, meter)
                 continue
             except OSError:
                 raise ChannelClosed from None
             if count == 0:
                 raise ChannelClosed
-            view = view[count:]
-        return data
+            return count
 
     def _wait(self, events: int, meter: Meter) -> None:
         """Return once the socket is ready; check the meter now and then meanwhile."""
-        self._poll.modify(self._socket.fileno(), events)
-        while not self._poll.poll(math.ceil(meter.check() * 1000)):
-            pass
+        if events != self._awaited:
+            self._poll.modify(self._descriptor, events)
+            self._awaited = events
+        while True:
+            ready = self._poll.poll(math.ceil(meter.patience() * 1000))
+            for descriptor, _ in ready:
+                if descriptor == self._descriptor:
+                    return
+            if ready and self._gate is not None:
+                self._gate.answer()

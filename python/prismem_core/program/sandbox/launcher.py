@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import select
 import socket
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ import numpy as np
 
 from prismem_core.errors import SandboxError
 from prismem_core.program.sandbox import frames
+from prismem_core.program.sandbox.layers import Layer, read_layers
 
 # What passes from the engine's environment: choices of a numeric kernel, so that both sides round alike.
 _PASSED_ON = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
@@ -38,9 +41,12 @@ class ZygoteGone(Exception):
 
 
 class Launcher:
-    """One zygote process; orders may come from several threads."""
+    """One zygote process; orders may come from several threads. `without` names layers to leave off."""
 
-    def __init__(self) -> None:
+    layers: tuple[Layer, ...]
+    """The layers of its workers, as the zygote witnessed them when it started."""
+
+    def __init__(self, without: Collection[str] = ()) -> None:
         if sys.platform != "linux" or not sys.executable:
             raise SandboxError(
                 "memory programs run in a sandbox that needs Linux and a Python interpreter to start; "
@@ -54,9 +60,10 @@ class Launcher:
         script = Path(__file__).with_name("zygote.py")
         # PYTHONPATH does not pass, and may be how the engine found numpy.
         numpy_folder = str(Path(np.__file__).resolve().parent.parent)
+        settings = json.dumps({"numpy_folder": numpy_folder, "without": sorted(without)})
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-s", "-P", "-B", str(script), str(theirs.fileno()), numpy_folder],
+                [sys.executable, "-s", "-P", "-B", str(script), str(theirs.fileno()), settings],
                 env=environment,
                 cwd="/",
                 pass_fds=[theirs.fileno()],
@@ -77,8 +84,12 @@ class Launcher:
         return self._process.pid
 
     def spawn(self, memory_bytes: int) -> tuple[int, socket.socket]:
-        """A new worker's pid and the socket to it; SandboxError if the system refuses another process."""
+        """A new worker's number and the socket to it; SandboxError if the system refuses another process.
+
+        The number is for `end`: in a namespace of processes it is not the pid that the engine sees.
+        """
         mine, theirs = socket.socketpair()
+        mine.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         try:
             answer = self._order({"op": "spawn", "memory_bytes": memory_bytes}, theirs.fileno())
         except BaseException:
@@ -86,15 +97,18 @@ class Launcher:
             raise
         finally:
             theirs.close()
-        if "pid" not in answer:
+        if "number" not in answer:
             mine.close()
             raise SandboxError(f"no worker process could be made: {answer.get('refused')}")
-        return int(answer["pid"]), mine
+        return int(answer["number"]), mine
 
-    def end(self, pid: int) -> tuple[int, float]:
-        """Kill a worker and its descendants; its wait status and processor seconds."""
-        answer = self._order({"op": "end", "pid": pid})
-        return int(answer["status"]), float(answer["cpu_seconds"])
+    def end(self, number: int, *, dying: bool = False) -> tuple[int, bool]:
+        """Kill a worker and its copies; its wait status and whether it had ended by itself.
+
+        A `dying` one, whose channel is closed, gets a moment to end.
+        """
+        answer = self._order({"op": "end", "number": number, "dying": dying})
+        return int(answer["status"]), bool(answer["by_itself"])
 
     def alive(self) -> bool:
         """Whether the zygote still holds its socket: this is closed before its workers are told of its end."""
@@ -154,8 +168,8 @@ class Launcher:
         deadline = time.monotonic() + _START_SECONDS
         self._socket.settimeout(_START_SECONDS)
         try:
-            self._receive()
-        except OSError:
+            self.layers = read_layers(self._receive().get("layers"))
+        except (OSError, ValueError):
             late = time.monotonic() >= deadline
             self._process.kill()
             stderr = b""

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
-import signal
-import socket
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
@@ -14,14 +10,14 @@ from typing import Any, TypeVar
 from prismem_core.errors import ArgumentError, CandidateError, LimitError, SandboxError
 from prismem_core.program.sandbox.call import Call, none_result, text_result
 from prismem_core.program.sandbox.collection_calls import Collections
-from prismem_core.program.sandbox.engine_channel import ChannelClosed, EngineChannel, Meter, WatchedProcess
+from prismem_core.program.sandbox.engine_channel import ChannelClosed, Meter
 from prismem_core.program.sandbox.frames import FrameError
-from prismem_core.program.sandbox.launcher import Launcher, ZygoteGone
 from prismem_core.program.sandbox.limits import BackendHandler, Budget, CallReport, CollectionLimits, Limits
+from prismem_core.program.sandbox.worker_process import WorkerProcess
 
 Result = TypeVar("Result")
 
-_START = Budget(cpu_seconds=30.0, wall_seconds=60.0, ask_calls=0, embed_texts=0)
+Again = Callable[[], "MemoryWorker"]
 
 
 class MemoryWorker:
@@ -33,26 +29,20 @@ class MemoryWorker:
 
     def __init__(
         self,
-        launcher: Launcher,
+        process: WorkerProcess,
         limits: Limits,
         backend: BackendHandler | None,
         collections: CollectionLimits | None = None,
+        again: Again | None = None,
     ) -> None:
-        self._launcher = launcher
+        """`again` makes a further worker without a program: where it is given, memories are built anew for a query."""
+        self._process = process
         self._limits = limits
         self._backend = backend
         self._collections = None if collections is None else Collections(collections)
-        # Held for whole calls in the worker itself, and for the order of a copy.
-        self._lock = threading.Lock()
-        self._ending = threading.Lock()
-        self._ended: str | None = None
-        self._owner = os.getpid()
+        self._again = again
+        self._built_by: list[Callable[[MemoryWorker], object]] = []
         self._serials = itertools.count(1)
-        pid, connection = launcher.spawn(limits.memory_bytes)
-        self._pid = pid
-        self._process = WatchedProcess(pid)
-        self._channel = EngineChannel(connection)
-        self._await_confinement()
 
     def __enter__(self) -> MemoryWorker:
         return self
@@ -63,7 +53,12 @@ class MemoryWorker:
     @property
     def pid(self) -> int:
         """Process id of the worker."""
-        return self._pid
+        return self._process.pid
+
+    @property
+    def copies(self) -> bool:
+        """Whether the worker can be copied; where it cannot, each query builds the memory again."""
+        return self._again is None
 
     def load(self, source: str, *, restrict_names: bool = True) -> CallReport:
         """Execute the program and build its `Memory`."""
@@ -73,12 +68,16 @@ class MemoryWorker:
             "restrict_names": restrict_names,
             "collections": self._collections is not None,
         }
-        return self._build("loading the program", order)
+        report = self._build("loading the program", order)
+        self._remember(lambda worker: worker.load(source, restrict_names=restrict_names))
+        return report
 
     def index(self, units: Sequence[Mapping[str, Any]], raw_text: str) -> CallReport:
         """`Memory.index` with fresh `MemoryUnit`s of `units` and one session's text."""
         order = {"op": "index", "units": [dict(unit) for unit in units], "raw_text": raw_text}
-        return self._build("index()", order)
+        report = self._build("index()", order)
+        self._remember(lambda worker: worker.index(order["units"], raw_text))  # type: ignore[arg-type]
+        return report
 
     def retrieve(
         self, query: Mapping[str, Any], backend: BackendHandler | None = None, *, in_place: bool = False
@@ -87,24 +86,53 @@ class MemoryWorker:
 
         `in_place` runs it in the worker itself, so that what one query does to the state is seen by the next.
         """
-        order = {"op": "retrieve", "query": dict(query)}
+        what, order = "retrieve()", {"op": "retrieve", "query": dict(query)}
         backend, budget = backend or self._backend, self._limits.retrieve
         if self._collections is not None:
             budget = self._collections.limits.of_retrieve(budget)
         if in_place:
-            return self.call("retrieve()", order, budget, backend, text_result)
-        return self._in_copy("retrieve()", order, budget, backend, text_result)
+            return self.call(what, order, budget, backend, text_result)
+        if self._again is not None:
+            with self._rebuilt(self._again) as fresh:
+                return fresh.call(what, order, budget, backend, text_result)
+        meter = Meter(what, budget)
+        copy = self._process.copy(what, meter)
+        return self._only_call(copy, meter, what, order, budget, backend)
+
+    def attach(self, source: str, graft: Mapping[str, Any], backend: BackendHandler | None = None) -> MemoryWorker:
+        """A copy of the worker that has taken in the retrieval-only revision `source`, as `graft` plans it.
+
+        It lives no longer than this worker, and is closed by the caller. Raises CandidateError or LimitError if the
+        revision's code fails.
+        """
+        if not self.copies:
+            raise SandboxError("a revision cannot be attached where workers cannot be copied; index again")
+        what, budget = "attaching a revision", self._limits.index
+        process = self._process.copy(what, Meter(what, budget))
+        attached = MemoryWorker(process, self._limits, backend or self._backend)
+        attached._collections = self._collections
+        try:
+            attached.call(what, {"op": "attach", "source": source, **graft}, budget, None, none_result)
+        except BaseException:
+            attached.close()
+            raise
+        return attached
+
+    def freeze(self) -> None:
+        """Stop the process until `thaw`: a memory that nobody uses can do nothing."""
+        self._process.pause()
+
+    def thaw(self) -> None:
+        """Let a frozen process go on."""
+        self._process.resume()
+
+    def private_bytes(self) -> int:
+        """Memory that the worker shares with no other process, in bytes; more where the kernel is not exact."""
+        return self._process.private_bytes()
 
     def close(self) -> None:
         """End the worker and its copies."""
-        self._end("it was closed")
-
-    def _build(self, what: str, order: Mapping[str, Any]) -> CallReport:
-        """A call that makes or changes the memory, and may add to its collections."""
-        budget = self._limits.index
-        if self._collections is not None:
-            budget = self._collections.limits.of_index(budget)
-        return self.call(what, order, budget, self._backend, none_result, building=True)[1]
+        self._process.end("it was closed")
 
     def call(
         self,
@@ -117,147 +145,75 @@ class MemoryWorker:
         building: bool = False,
     ) -> tuple[Result, CallReport]:
         """Run one order in the worker itself; `result` checks the answer and turns it into a value."""
-        with self._lock:
-            self._check_usable()
+        process = self._process
+        with process.lock:
+            process.check_usable()
             meter = Meter(what, budget)
-            meter.watch(self._process, fresh=False)
-            call = Call(what, next(self._serials), self._channel, meter, budget, self._collections, building=building)
+            call = Call(what, next(self._serials), process.channel, meter, budget, self._collections, building=building)
             try:
-                self._channel.expect_silence()
+                process.begin(meter)
                 call.order(order)
                 answer = call.answer(backend)
                 report = call.report()
                 return result(answer), report
             except ChannelClosed:
-                raise self._death(what) from None
+                raise process.death(what) from None
             except FrameError as error:
-                self._end(str(error))
+                process.end(str(error))
                 raise CandidateError("protocol", f"{what}: {error}") from None
             except LimitError as error:
-                self._end(str(error))
+                process.end(str(error))
                 raise
             except (CandidateError, ArgumentError):
                 raise
             except BaseException:
-                self._end("the engine's own side failed")
+                process.end("the engine's own side failed")
                 raise
+            finally:
+                process.settle()
 
-    def _await_confinement(self) -> None:
-        """Return once the worker, which has seen no program yet, says that it has confined itself."""
-        try:
-            ready = self._channel.receive(Meter("starting a worker", _START)) == {"ready": True}
-        except (ChannelClosed, FrameError, LimitError):
-            ready = False
-        if not ready:
-            self._end("it could not confine itself")
-            if not self._launcher.alive():
-                raise ZygoteGone("the zygote ended while a worker was starting")
-            raise SandboxError(
-                "a worker could not confine itself: the limits of its process could not be set; "
-                "check that the memory limit is at least 512 MiB"
-            )
+    def _build(self, what: str, order: Mapping[str, Any]) -> CallReport:
+        """A call that makes or changes the memory, and may add to its collections."""
+        budget = self._limits.index
+        if self._collections is not None:
+            budget = self._collections.limits.of_index(budget)
+        return self.call(what, order, budget, self._backend, none_result, building=True)[1]
 
-    def _in_copy(
+    def _only_call(
         self,
+        copy: WorkerProcess,
+        meter: Meter,
         what: str,
         order: Mapping[str, Any],
         budget: Budget,
         backend: BackendHandler | None,
-        result: Callable[[dict[str, Any]], Result],
-    ) -> tuple[Result, CallReport]:
-        mine, theirs = socket.socketpair()
-        mine.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-        channel = EngineChannel(mine)
-        copy: WatchedProcess | None = None
-        meter = Meter(what, budget)
-        call = Call(what, next(self._serials), channel, meter, budget, self._collections)
+    ) -> tuple[str, CallReport]:
+        """Run one order in a copy and end it; ArgumentError, CandidateError, LimitError or WorkerLost."""
+        call = Call(what, next(self._serials), copy.channel, meter, budget, self._collections)
         try:
-            self._order_copy(what, theirs, meter)
+            copy.begin(meter, fresh=True)
             call.order(order)
-            hello, pid = channel.receive_from(meter)
-            if hello == {"unforked": True}:
-                raise self._unforked()
-            if hello != {"ready": True} or pid == self._pid:
-                raise FrameError("a copy did not announce itself")
-            copy = WatchedProcess(pid)
-            meter.watch(copy, fresh=True)
             answer = call.answer(backend)
             report = call.report()
-            return result(answer), report
+            return text_result(answer), report
         except ChannelClosed:
-            if not self._launcher.alive():
-                raise SandboxError("the sandbox ended while a memory program was running") from None
-            raise CandidateError("died", f"the process ended by itself during {what}") from None
+            raise copy.death(what) from None
         except FrameError as error:
             raise CandidateError("protocol", f"{what}: {error}") from None
         finally:
-            theirs.close()
-            if copy is not None:
-                copy.kill()
-            channel.close()
+            copy.end("its query is answered")
 
-    def _order_copy(self, what: str, connection: socket.socket, meter: Meter) -> None:
-        with meter.engine_time():
-            # A running index() is no part of this call.
-            self._lock.acquire()
+    def _remember(self, step: Callable[[MemoryWorker], object]) -> None:
+        if self._again is not None:
+            self._built_by.append(step)
+
+    def _rebuilt(self, again: Again) -> MemoryWorker:
+        """A further worker in which everything was done that was done in this one."""
+        fresh = again()
         try:
-            self._check_usable()
-            try:
-                self._channel.expect_silence()
-                self._channel.send({"op": "copy"}, meter, connection.fileno())
-            except ChannelClosed:
-                raise self._death(what) from None
-            except FrameError as error:
-                self._end(str(error))
-                raise CandidateError("protocol", f"{what}: {error}") from None
-        finally:
-            self._lock.release()
-        connection.close()
-
-    def _unforked(self) -> Exception:
-        """Whose fault it is that the worker could not fork: the machine's if the zygote cannot either."""
-        try:
-            pid, connection = self._launcher.spawn(self._limits.memory_bytes)
-            connection.close()
-            self._launcher.end(pid)
-        except (SandboxError, ZygoteGone) as error:
-            return SandboxError(f"no copy of a worker could be made: {error}")
-        return CandidateError("died", "the program's process could not be copied: it used up its processes or memory")
-
-    def _check_usable(self) -> None:
-        if self._owner != os.getpid():
-            raise SandboxError("a worker cannot be used in a forked process; open a new Sandbox there")
-        if self._ended is not None:
-            raise CandidateError("died", f"the worker ended earlier: {self._ended}")
-
-    def _death(self, what: str) -> Exception:
-        """The failure that stands for a worker which ended by itself."""
-        status = self._end("it ended by itself")
-        if status is None:
-            return SandboxError("the sandbox ended while a memory program was running")
-        if os.WIFSIGNALED(status):
-            number = os.WTERMSIG(status)
-            if number == signal.SIGXCPU:
-                return LimitError("limit:cpu", f"{what} used more than its processor time")
-            how = f"killed by {signal.Signals(number).name}"
-            if number == signal.SIGKILL:
-                how += " (most often because the machine ran out of memory)"
-        else:
-            how = f"exit status {os.waitstatus_to_exitcode(status)}"
-        return CandidateError("died", f"the process ended by itself during {what}: {how}")
-
-    def _end(self, reason: str) -> int | None:
-        """Kill the worker once; its wait status, or None if it had been ended before or the zygote is gone."""
-        with self._ending:
-            if self._ended is not None:
-                return None
-            self._ended = reason
-        if self._owner != os.getpid():
-            return None
-        try:
-            return self._launcher.end(self._pid)[0]
-        except ZygoteGone:
-            return None
-        finally:
-            self._process.kill()
-            self._channel.close()
+            for step in self._built_by:
+                step(fresh)
+        except BaseException:
+            fresh.close()
+            raise
+        return fresh

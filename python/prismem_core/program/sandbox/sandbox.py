@@ -5,17 +5,26 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Collection
 from types import TracebackType
 
 from prismem_core.errors import ArgumentError, CandidateError, LimitError, ProgramError, SandboxError
 from prismem_core.program.interface import ProgramInterface
 from prismem_core.program.sandbox.describe import Refused, interface_result
 from prismem_core.program.sandbox.launcher import Launcher, ZygoteGone
+from prismem_core.program.sandbox.layers import LAYERS, STANDARD, STRICT, Layer, Required, Tier, tier_of
 from prismem_core.program.sandbox.limits import BackendHandler, CollectionBackend, CollectionLimits, Limits
 from prismem_core.program.sandbox.memory_worker import MemoryWorker
+from prismem_core.program.sandbox.recovery import again_if_lost
+from prismem_core.program.sandbox.worker_process import WorkerProcess
 
 _DESCRIBE = Limits(index_cpu_seconds=10.0, index_wall_seconds=25.0)
+
+_REFUSED = (
+    "programs run only confined, and here the layer {layer} is {state}: {why}. Use Linux 5.5 or newer, a container "
+    "that allows seccomp and Landlock, or WSL2 (docs/security.md); for a program that you wrote and read yourself, "
+    "--unsafe-no-sandbox (Sandbox(unsafe=True)) runs it unconfined"
+)
 
 
 class _Holder:
@@ -38,13 +47,32 @@ class _Holder:
 class Sandbox:
     """Runs memory programs in confined processes; safe to share between threads; starts its zygote when first used.
 
-    A zygote that ended is started again once for an order; SandboxError if that fails too. See docs/security.md for
-    what the confinement holds and what it does not. `restrict_names=False` leaves a program all builtins and every
-    loaded module, which shows what the process around it holds by itself; it is meant for tests of that.
+    A zygote that ended is started again once for an order; SandboxError if that fails too. Where a layer that `require`
+    asks for is not witnessed, it refuses to run anything (SandboxError); `unsafe` runs programs all the same, which
+    then can do whatever the engine's user can. docs/security.md says what each layer holds.
+
+    For tests and measurements: `restrict_names=False` leaves a program all builtins and every loaded module, `without`
+    leaves layers off.
     """
 
-    def __init__(self, *, restrict_names: bool = True) -> None:
+    def __init__(
+        self,
+        *,
+        restrict_names: bool = True,
+        require: Required = "standard",
+        unsafe: bool = False,
+        without: Collection[str] = (),
+    ) -> None:
+        if unknown := set(without) - set(LAYERS):
+            raise ArgumentError(f"without: expected names among {', '.join(LAYERS)}, got {', '.join(sorted(unknown))}")
+        if require not in ("standard", "strict"):
+            raise ArgumentError(f"require: expected 'standard' or 'strict', got {require!r}")
+        if unsafe and require == "strict":
+            raise ArgumentError("require: 'strict' and unsafe=True contradict each other; leave one out")
         self._restrict_names = restrict_names
+        self._require: Required = require
+        self._unsafe = unsafe
+        self._without = frozenset(without)
         self._lock = threading.Lock()
         self._holder = _Holder()
         self._closed = False
@@ -61,6 +89,15 @@ class Sandbox:
         """Process id of the zygote, None while there is none."""
         launcher = self._holder.launcher
         return launcher.pid if launcher else None
+
+    def layers(self) -> tuple[Layer, ...]:
+        """The layers that confine programs here, as they were tried when the zygote started."""
+        return self._launcher().layers
+
+    @property
+    def tier(self) -> Tier:
+        """`strict`, `standard`, or `weak` where programs run unconfined because `unsafe` says so."""
+        return tier_of(self.layers())
 
     def open(
         self,
@@ -92,17 +129,15 @@ class Sandbox:
         ProgramError with the code of the failing check: what the inspection finds, `load_error` if executing the module
         fails, `too_slow` if it does not end.
         """
-        with self._worker(_DESCRIBE, None) as worker:
-            try:
-                order = {"op": "describe", "source": source, "restrict_names": self._restrict_names}
-                return worker.call("loading the program", order, _DESCRIBE.index, None, interface_result)[0]
-            except Refused as refusal:
-                raise ProgramError(refusal.code, str(refusal), refusal.line) from None
-            except LimitError as error:
-                code = "too_slow" if error.kind in ("limit:cpu", "limit:wall") else "load_error"
-                raise ProgramError(code, str(error), error.line) from None
-            except CandidateError as error:
-                raise ProgramError("load_error", str(error), error.line) from None
+        try:
+            return again_if_lost(lambda: self._describe(source))
+        except Refused as refusal:
+            raise ProgramError(refusal.code, str(refusal), refusal.line) from None
+        except LimitError as error:
+            code = "too_slow" if error.kind in ("limit:cpu", "limit:wall") else "load_error"
+            raise ProgramError(code, str(error), error.line) from None
+        except CandidateError as error:
+            raise ProgramError("load_error", str(error), error.line) from None
 
     def close(self) -> None:
         """End every process of this sandbox."""
@@ -110,19 +145,33 @@ class Sandbox:
             self._closed = True
             self._holder.close()
 
+    def _describe(self, source: str) -> ProgramInterface:
+        order = {"op": "describe", "source": source, "restrict_names": self._restrict_names}
+        with self._worker(_DESCRIBE, None) as worker:
+            return worker.call("loading the program", order, _DESCRIBE.index, None, interface_result)[0]
+
     def _worker(
         self, limits: Limits, backend: BackendHandler | None, collections: CollectionLimits | None = None
     ) -> MemoryWorker:
-        return self._with_launcher(lambda launcher: MemoryWorker(launcher, limits, backend, collections))
+        def plain() -> MemoryWorker:
+            return MemoryWorker(self._process(limits), limits, backend, collections)
 
-    def _with_launcher(self, order: Callable[[Launcher], MemoryWorker]) -> MemoryWorker:
+        process = self._process(limits)
+        return MemoryWorker(process, limits, backend, collections, None if self._copies() else plain)
+
+    def _process(self, limits: Limits) -> WorkerProcess:
         for _ in range(2):
             launcher = self._launcher()
             try:
-                return order(launcher)
+                return WorkerProcess.start(launcher, limits.memory_bytes)
             except ZygoteGone:
                 self._drop(launcher)
         raise SandboxError("the sandbox ended twice while a worker was being made; see the system log for the reason")
+
+    def _copies(self) -> bool:
+        """Whether workers can be copied: always without a filter, with one only where it asks the engine."""
+        states = {layer.name: layer.state for layer in self.layers()}
+        return states["copies"] == "witnessed" or states["seccomp"] != "witnessed"
 
     def _launcher(self) -> Launcher:
         with self._lock:
@@ -131,8 +180,21 @@ class Sandbox:
             if self._closed:
                 raise SandboxError("the sandbox is closed; make a new one")
             if self._holder.launcher is None:
-                self._holder.launcher = Launcher()
+                launcher = Launcher(self._without)
+                try:
+                    self._check(launcher.layers)
+                except SandboxError:
+                    launcher.close()
+                    raise
+                self._holder.launcher = launcher
             return self._holder.launcher
+
+    def _check(self, layers: tuple[Layer, ...]) -> None:
+        """SandboxError unless every layer that is required was witnessed."""
+        required = STRICT if self._require == "strict" else () if self._unsafe else STANDARD
+        for layer in layers:
+            if layer.name in required and layer.state != "witnessed":
+                raise SandboxError(_REFUSED.format(layer=layer.name, state=layer.state, why=layer.witness))
 
     def _drop(self, launcher: Launcher) -> None:
         with self._lock:

@@ -95,19 +95,22 @@ class Worker:
             os._exit(0)
         return received[0]
 
-    def serve(self) -> None:
-        """Answer orders until the engine closes the channel."""
+    def serve(self, listener: int | None) -> None:
+        """Answer orders until the engine closes the channel; a copy of this process goes on here on its own channel.
+
+        `listener` is handed to the engine, which answers forks on it, before any program code runs.
+        """
         sys.stdout = sys.stderr = _Discard()
         np.random.seed(0)
-        self.channel.send({"ready": True})
+        self.channel.send({"ready": True}, listener)
+        if listener is not None:
+            os.close(listener)
         while (received := self.channel.receive()) is not None:
             order, descriptor = received
             if order["op"] == "copy" and descriptor is not None:
                 self._copy(descriptor)
             else:
-                confinement.shut(for_good=False)
                 self._answer(order)
-                confinement.open_up()
 
     def _copy(self, descriptor: int) -> None:
         parent = os.getpid()
@@ -121,25 +124,15 @@ class Worker:
         if child:
             os.close(descriptor)
             return
-        try:
-            confinement.die_with_parent(parent)
-            # The collector would touch, and so copy, every page that holds an object.
-            gc.freeze()
-            self.channel.close()
-            self.channel = BlockingChannel(descriptor)
-            confinement.shut(for_good=True)
-            self.channel.send({"ready": True})
-            received = self.channel.receive()
-            if received is not None:
-                self._answer(received[0])
-                # The engine reads this process's clock before it closes; until then the pid must stay taken.
-                self.channel.wait_for_end()
-        finally:
-            os._exit(0)
+        confinement.die_with_parent(parent)
+        # The collector would touch, and so copy, every page that holds an object.
+        gc.freeze()
+        self.channel.close()
+        self.channel = BlockingChannel(descriptor)
+        self.channel.send({"ready": True})
 
     def _answer(self, order: dict[str, Any]) -> None:
         try:
-            confinement.limit_cpu(order["cpu_seconds"])
             answer = self._carry_out(order)
         except MemoryError as error:
             answer = self._failure("memory", error)

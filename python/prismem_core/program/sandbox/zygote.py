@@ -1,18 +1,21 @@
 """The zygote: a clean interpreter that imports what programs may use, then forks one worker for each order.
 
 The engine starts this file as a script with an empty environment and one socket. It holds no secret and reads
-nothing that a worker wrote. When the engine's end of the socket closes, it ends every descendant and itself.
+nothing that a worker wrote. When the engine's end of the socket closes, it ends every descendant and itself. With
+namespaces it is two processes: an outer half that only waits, and the inner half, process 1 of a namespace, with
+which everything in it ends.
 """
 
 from __future__ import annotations
 
 import contextlib
 import gc
-import importlib
+import json
 import os
 import select
 import signal
 import sys
+import time
 import types
 from collections.abc import Callable
 from typing import Any
@@ -21,60 +24,13 @@ _PACKAGES = (
     "prismem_core",
     "prismem_core.program",
     "prismem_core.program.sandbox",
+    "prismem_core.program.sandbox.kernel",
     "prismem_core.program.validation",
 )
 
-# What programs import, and what those modules import on first use.
-_PRELOAD = [
-    "json",
-    "re",
-    "math",
-    "hashlib",
-    "collections",
-    "collections.abc",
-    "dataclasses",
-    "typing",
-    "datetime",
-    "textwrap",
-    "numpy",
-    "numpy.linalg",
-    "numpy.typing",
-    "numpy.fft",
-    "numpy.random",
-    "numpy.ma",
-    "numpy.polynomial",
-    "numpy.char",
-    "numpy.rec",
-    "numpy.lib.stride_tricks",
-    "_strptime",
-    "calendar",
-    "locale",
-    "linecache",
-    "traceback",
-    "unicodedata",
-    "stringprep",
-    "heapq",
-    "bisect",
-    "copy",
-    "string",
-    "encodings.ascii",
-    "encodings.latin_1",
-    "encodings.utf_8",
-    "encodings.utf_8_sig",
-    "encodings.utf_16",
-    "encodings.utf_16_le",
-    "encodings.utf_32",
-    "encodings.cp1252",
-    "encodings.cp437",
-    "encodings.idna",
-    "encodings.punycode",
-    "encodings.unicode_escape",
-    "encodings.raw_unicode_escape",
-]
-_PRELOAD_WHERE_PRESENT = ["numpy.exceptions", "numpy.dtypes", "numpy.strings", "numpy._core._dtype_ctypes"]
-
-_ORPHAN_CHECK_SECONDS = 2.0
+_PARENT_CHECK_SECONDS = 2.0
 _DYING_ORPHAN_SECONDS = 0.02
+_DYING_SECONDS = 1.0
 
 
 def _stand_in_packages() -> None:
@@ -91,64 +47,67 @@ def _stand_in_packages() -> None:
             setattr(sys.modules[parent], child, package)
 
 
-def _preload(numpy_folder: str) -> None:
-    if numpy_folder not in sys.path:
-        sys.path.append(numpy_folder)
-    for name in _PRELOAD:
-        importlib.import_module(name)
-    for name in _PRELOAD_WHERE_PRESENT:
-        with contextlib.suppress(ImportError):
-            importlib.import_module(name)
-    importlib.import_module("prismem_core.program.sandbox.worker")
-    importlib.import_module("prismem_core.program.validation.inspect_module")
+def _enter_namespaces(descriptor: int, without: frozenset[str]) -> tuple[str, str]:
+    """Go on as process 1 of new namespaces where the kernel allows them; (state, text) of that layer."""
+    from prismem_core.program.sandbox.kernel import namespaces
+
+    if "namespaces" in without:
+        return "off", "left off"
+    engine = os.getppid()
+    try:
+        text = namespaces.enter()
+    except OSError as error:
+        return "missing", error.strerror or str(error)
+    alive, held = os.pipe()
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
+    inner = os.fork()
+    if inner:
+        os.close(descriptor)
+        os.close(alive)
+        _wait_outside(engine, inner)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
+    os.close(held)
+    _die_with_outer_half(alive)
+    return "witnessed" if os.getpid() == 1 else "missing", text
 
 
-def _warm_up() -> None:
-    """Run once what imports or allocates on first use, so that every worker shares it."""
-    import datetime
-    import json
-
-    import numpy as np
-
-    datetime.datetime.strptime("2024-01-01", "%Y-%m-%d")
-    square = np.ones((64, 64), np.float32)
-    _ = square @ square
-    np.linalg.svd(square)
-    np.linalg.norm(square, axis=1)
-    np.einsum("ij,jk->ik", square, square)
-    np.argsort(square[0], kind="stable")
-    np.argpartition(square[0], 3)
-    np.unique(square)
-    np.sort(np.array(["a"]))
-    np.random.default_rng(0).standard_normal(2)
-    repr(square)
-    json.loads(json.dumps({"a": 1.5}, indent=1))
+def _wait_outside(engine: int, inner: int) -> None:
+    """The outer half: end with the inner one, and end that if the engine is gone."""
+    while True:
+        signal.sigtimedwait([signal.SIGCHLD], _PARENT_CHECK_SECONDS)
+        ended, status = os.waitpid(inner, os.WNOHANG)
+        if ended:
+            os._exit(status and 1)
+        if os.getppid() != engine:
+            os.kill(inner, signal.SIGKILL)
 
 
-def _host_paths() -> tuple[str, ...]:
-    """Folders of this machine that messages must not name, longest first."""
-    import numpy as np
+def _die_with_outer_half(alive: int) -> None:
+    from prismem_core.program.sandbox.kernel import calls
 
-    found = {sys.prefix, sys.base_prefix, sys.exec_prefix, os.path.dirname(os.__file__)}
-    found.add(os.path.dirname(os.path.dirname(np.__file__)))
-    found.update(next(iter(sys.modules[name].__path__)) for name in _PACKAGES)
-    return tuple(sorted((path for path in found if len(path) > 1), key=lambda path: (-len(path), path)))
+    calls.prctl(calls.PR_SET_PDEATHSIG, signal.SIGKILL)
+    # From another namespace the parent's pid cannot be seen to change; its end of a pipe can.
+    if select.select([alive], [], [], 0)[0]:
+        os._exit(0)
+    os.close(alive)
 
 
-def _forget_files() -> None:
-    """Leave no way to import from files: what is loaded now is all there is."""
-    from importlib.machinery import BuiltinImporter, FrozenImporter
+def _empty_root(inside: bool, without: frozenset[str]) -> tuple[str, str]:
+    """(state, text) of the layer, which needs a mount namespace of its own."""
+    from prismem_core.program.sandbox.kernel import namespaces
 
-    sys.meta_path[:] = [BuiltinImporter, FrozenImporter]
-    sys.path.clear()
-    sys.path_hooks.clear()
-    sys.path_importer_cache.clear()
-    for name in _PACKAGES:
-        sys.modules[name].__path__ = []
+    if "empty_root" in without:
+        return "off", "left off"
+    if not inside:
+        return "missing", "needs namespaces"
+    try:
+        return "witnessed", namespaces.empty_root()
+    except OSError as error:
+        return "missing", error.strerror or str(error)
 
 
 class Zygote:
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, host_paths: tuple[str, ...], layers: list[list[str]]) -> None:
         from prismem_core.program.sandbox import confinement
         from prismem_core.program.sandbox.blocking_channel import BlockingChannel
 
@@ -157,19 +116,19 @@ class Zygote:
         self._engine = os.getppid()
         self._workers: set[int] = set()
         self._serial = 0
-        self._host_paths = _host_paths()
-        _forget_files()
+        self._host_paths = host_paths
+        self._layers = layers
+        self._plan = _plan({name for name, state, _ in layers if state == "witnessed"})
         confinement.adopt_orphans()
-        confinement.prefer_in_shortage()
         gc.collect()
         gc.freeze()
 
     def serve(self) -> None:
         """Carry out orders until the engine is gone, then leave nothing running."""
         try:
-            self._channel.send({"ready": True})
+            self._channel.send({"ready": True, "layers": self._layers})
             while os.getppid() == self._engine:
-                wait = _DYING_ORPHAN_SECONDS if self._sweep() else _ORPHAN_CHECK_SECONDS
+                wait = _DYING_ORPHAN_SECONDS if self._sweep() else _PARENT_CHECK_SECONDS
                 if not select.select([self._channel.fileno()], [], [], wait)[0]:
                     continue
                 received = self._channel.receive()
@@ -179,7 +138,7 @@ class Zygote:
                 if order["op"] == "spawn" and descriptor is not None:
                     self._channel.send(self._spawn(descriptor, order))
                 else:
-                    self._channel.send(self._end(order["pid"]))
+                    self._channel.send(self._end(order["number"], dying=order["dying"]))
         finally:
             self._end_all()
 
@@ -187,18 +146,18 @@ class Zygote:
         parent = os.getpid()
         self._serial += 1
         try:
-            pid = os.fork()
+            number = os.fork()
         except OSError as error:
             os.close(descriptor)
             return {"refused": error.strerror or str(error)}
-        if pid == 0:
+        if number == 0:
             try:
                 self._become_worker(parent, descriptor, order["memory_bytes"])
             finally:
                 os._exit(1)
         os.close(descriptor)
-        self._workers.add(pid)
-        return {"pid": pid}
+        self._workers.add(number)
+        return {"number": number}
 
     def _become_worker(self, parent: int, descriptor: int, memory_bytes: int) -> None:
         from prismem_core.program.sandbox.blocking_channel import BlockingChannel
@@ -210,24 +169,34 @@ class Zygote:
         if descriptor != 3:
             os.dup2(descriptor, 3)
         os.closerange(4, max(descriptor + 1, 64))
-        self._confinement.enter(parent, self._serial, memory_bytes)
-        Worker(BlockingChannel(3), self._host_paths).serve()
+        listener = self._confinement.enter(self._plan, parent, self._serial, memory_bytes)
+        Worker(BlockingChannel(3), self._host_paths).serve(listener)
         os._exit(0)
 
-    def _end(self, pid: int) -> dict[str, Any]:
-        """Kill a worker with its process group and tell how it ended: wait status and processor seconds."""
-        if pid not in self._workers:
-            return {"status": 0, "cpu_seconds": 0.0}
-        _kill(os.killpg, pid)
-        _kill(os.kill, pid)
-        _, status, usage = os.wait4(pid, 0)
-        self._workers.discard(pid)
-        return {"status": status, "cpu_seconds": usage.ru_utime + usage.ru_stime}
+    def _end(self, number: int, *, dying: bool) -> dict[str, Any]:
+        """Kill a worker with its copies and tell how it ended: its wait status, and whether it had ended before.
+
+        One that is `dying`, because its channel is closed, gets a moment to do so.
+        """
+        if number not in self._workers:
+            return {"status": 0, "by_itself": False}
+        by_itself = _has_ended(number, _DYING_SECONDS if dying else 0.0)
+        _kill(os.killpg, number)
+        _kill(os.kill, number)
+        status = os.waitpid(number, 0)[1]
+        self._workers.discard(number)
+        # Its copies, which are in its group, were handed to this process when it ended.
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                os.waitpid(-number, 0)
+        return {"status": status, "by_itself": by_itself}
 
     def _sweep(self) -> bool:
         """Kill and reap descendants that no worker owns any more; whether one has yet to die.
 
         A worker that ended by itself stays a zombie until the engine asks for it, so that its pid is not given away.
+        Only without seccomp can a process leave its worker's group; behind an empty root, which hides the processes
+        from here, such a one ends with the namespace.
         """
         dying = False
         for orphan in _children() - self._workers:
@@ -239,12 +208,37 @@ class Zygote:
     def _end_all(self) -> None:
         while living := _children() | self._workers:
             for child in living:
+                _kill(os.killpg, child)
                 _kill(os.kill, child)
             try:
                 ended, _ = os.waitpid(-1, 0)
             except ChildProcessError:
                 return
             self._workers.discard(ended)
+
+
+def _plan(witnessed: set[str]) -> Any:
+    from prismem_core.program.sandbox import confinement
+    from prismem_core.program.sandbox.kernel import seccomp
+
+    fork: confinement.Fork = "plain"
+    if "seccomp" in witnessed:
+        fork = "notify" if "copies" in witnessed else "deny"
+    return confinement.Plan(
+        own_user="own_user" in witnessed,
+        landlock="landlock" in witnessed,
+        filter=seccomp.build_filter(fork) if "seccomp" in witnessed else None,
+        fork=fork,
+    )
+
+
+def _has_ended(child: int, patience_seconds: float) -> bool:
+    deadline = time.monotonic() + patience_seconds
+    while os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(0.001)
+    return True
 
 
 def _kill(how: Callable[[int, int], None], pid: int) -> None:
@@ -261,13 +255,25 @@ def _children() -> set[int]:
 
 
 def main() -> None:
+    descriptor, settings = int(sys.argv[1]), json.loads(sys.argv[2])
+    without = frozenset(settings["without"])
     os.umask(0o077)
     _stand_in_packages()
-    _preload(sys.argv[2])
-    _warm_up()
+    # Before the imports: a process with threads, which numpy may start, cannot make a user namespace.
+    namespaces = _enter_namespaces(descriptor, without)
+    from prismem_core.program.sandbox import confinement, preload
+    from prismem_core.program.sandbox.kernel import witness
+
+    confinement.prefer_in_shortage()
+    preload.load(settings["numpy_folder"])
+    preload.warm_up()
+    host_paths = preload.host_paths(_PACKAGES)
+    preload.forget_files(_PACKAGES)
+    root = _empty_root(namespaces[0] == "witnessed", without)
+    layers = witness.examine(without, namespaces, root)
     # Standard error served to tell why a start failed; from here on nothing may be written to it.
     os.dup2(0, 2)
-    Zygote(int(sys.argv[1])).serve()
+    Zygote(descriptor, host_paths, layers).serve()
 
 
 if __name__ == "__main__":

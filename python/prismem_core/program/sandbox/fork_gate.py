@@ -1,0 +1,80 @@
+"""The engine's word on each fork of a worker: the kernel asks through seccomp's user notification."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import select
+import struct
+import threading
+from collections import Counter
+
+# ioctl(2) requests of a seccomp listener, and the structures they take (linux/seccomp.h).
+_RECEIVE, _SEND = 0xC0502100, 0xC0182101
+_NOTIFICATION_BYTES = 80
+_ID_AND_PID = struct.Struct("=QI")
+_RESPONSE = struct.Struct("=QqiI")
+_CONTINUE = 1
+
+
+class ForkGate:
+    """Lets a process of one worker fork once for each copy that was ordered of it, and refuses every other fork.
+
+    The filter has already fixed the flags of the call, and those are in registers, so nothing can change between the
+    decision and the fork. Safe to use from several threads: each answers what waits while it waits for its own frame.
+    """
+
+    def __init__(self, listener: int) -> None:
+        self._listener = listener
+        self._lock = threading.Lock()
+        self._allowed: Counter[int] = Counter()
+        self._poll = select.poll()
+        self._poll.register(listener, select.POLLIN)
+
+    def fileno(self) -> int:
+        """The descriptor that is readable while a fork waits for its answer; -1 once closed."""
+        return self._listener
+
+    def allow(self, pid: int) -> None:
+        """Let the process `pid` fork once more."""
+        with self._lock:
+            self._allowed[pid] += 1
+
+    def revoke(self, pid: int) -> None:
+        """Take back one permission that was not used."""
+        with self._lock:
+            if self._allowed[pid] > 0:
+                self._allowed[pid] -= 1
+
+    def answer(self) -> None:
+        """Answer all forks that wait; returns at once if none does."""
+        with self._lock:
+            while self._listener >= 0 and self._waiting():
+                self._answer_one()
+
+    def close(self) -> None:
+        """Refuse everything from now on."""
+        with self._lock:
+            listener, self._listener = self._listener, -1
+            if listener >= 0:
+                os.close(listener)
+
+    def _waiting(self) -> bool:
+        return any(event & select.POLLIN for _, event in self._poll.poll(0))
+
+    def _answer_one(self) -> None:
+        notification = bytearray(_NOTIFICATION_BYTES)
+        try:
+            fcntl.ioctl(self._listener, _RECEIVE, notification)
+        except OSError:
+            # The process ended while it waited.
+            return
+        number, pid = _ID_AND_PID.unpack_from(notification)
+        allowed = self._allowed[pid] > 0
+        if allowed:
+            self._allowed[pid] -= 1
+        response = _RESPONSE.pack(number, 0, 0 if allowed else -errno.EPERM, _CONTINUE if allowed else 0)
+        with contextlib.suppress(OSError):
+            fcntl.ioctl(self._listener, _SEND, response)
