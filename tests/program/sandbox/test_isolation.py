@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import sys
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -170,21 +171,21 @@ def test_nothing_of_the_environment_arrives(program: Build, backend: Any, monkey
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
     monkeypatch.setenv("OPENBLAS_CORETYPE", "Haswell")
     monkeypatch.setenv("PYTHONPATH", "/somewhere/secret")
-    source = program(imports="import os", retrieve="return repr(dict(os.environ)) + os.getcwd()")
+    source = program(imports="import os", retrieve="return repr(dict(os.environ))")
     with Sandbox(restrict_names=False) as fresh, fresh.open(source, backend) as worker:
         text = worker.retrieve({"query_text": ""})[0]
     assert "secret" not in text
     assert "'OPENBLAS_CORETYPE': 'Haswell'" in text
     assert "'PYTHONHASHSEED': '0'" in text
-    assert text.endswith("}/")
 
 
 def test_a_worker_holds_one_socket_and_no_other_descriptor(bare_sandbox: Sandbox, program: Build, backend: Any) -> None:
     source = program(
-        imports="import os",
+        imports="import select",
         retrieve=(
-            "found = []\nfor number in range(256):\n    try:\n        os.fstat(number)\n        found.append(number)\n"
-            "    except OSError:\n        pass\nreturn str(found)"
+            "found = []\nfor number in range(16):\n    poll = select.poll()\n    poll.register(number, 0)\n"
+            "    if not any(event & select.POLLNVAL for _, event in poll.poll(0)):\n        found.append(number)\n"
+            "return str(found)"
         ),
     )
     with bare_sandbox.open(source, backend) as worker:
@@ -386,3 +387,55 @@ def test_a_frame_beyond_the_cap_is_not_taken_in(bare_sandbox: Sandbox, program: 
     ):
         worker.retrieve({"query_text": ""})
     assert caught.value.kind == "protocol"
+
+
+def test_a_copy_that_takes_the_order_of_another_query_is_found_out(bare_sandbox: Sandbox, program: Build) -> None:
+    thief = """\
+if query.query_text != 'thief':
+    return 'honest'
+parent = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, fileno=3)
+self.backend.ask('I wait for the next order')
+_, descriptors, _, _ = socket.recv_fds(parent, 65536, 1)
+stolen = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, fileno=descriptors[0])
+body = b'{"ready":true}'
+stolen.sendall(len(body).to_bytes(4, 'little') + body)
+order = stolen.recv(65536)
+body = b'{"done":"LEAK: one query answered another","serial":3}'
+stolen.sendall(len(body).to_bytes(4, 'little') + body)
+return 'stolen'
+"""
+    # In the copy, the parent's channel stays open.
+    index = (
+        "kept = []\n"
+        "channels = sys.modules['prismem_core.program.sandbox.blocking_channel']\n"
+        "channels.BlockingChannel.close = lambda self: kept.append(self)"
+    )
+    source = program(imports="import socket, sys", index=index, retrieve=thief)
+    waiting, stopped = threading.Event(), threading.Event()
+
+    class Handler:
+        def ask(self, prompt: str, system_prompt: str | None, json_object: bool) -> str:
+            waiting.set()
+            assert stopped.wait(30)
+            return ""
+
+        def embed(self, texts: list[str]) -> Any:
+            raise AssertionError("not asked for")
+
+    with bare_sandbox.open(source, Handler()) as worker, ThreadPoolExecutor(2) as pool:
+        worker.index([], "")
+        first = pool.submit(worker.retrieve, {"query_text": "thief"})
+        assert waiting.wait(30)
+        # The parent is kept from reading, as a hostile one could keep itself, so that the order is there to be taken.
+        worker.freeze()
+        second = pool.submit(worker.retrieve, {"query_text": "honest"})
+        gate = worker._process._gate
+        assert gate is not None
+        while not gate._allowed[worker.pid]:
+            time.sleep(0.01)
+        stopped.set()
+        with pytest.raises(CandidateError, match="a copy did not announce itself") as caught:
+            second.result(30)
+        assert caught.value.kind == "protocol"
+        with pytest.raises(CandidateError):
+            first.result(30)

@@ -127,7 +127,7 @@ class MemoryWorker:
         self._process.resume()
 
     def private_bytes(self) -> int:
-        """Memory that the worker shares with no other process, in bytes; more where the kernel does not tell exactly."""
+        """Memory that the worker shares with no other process, in bytes; more where the kernel is not exact."""
         return self._process.private_bytes()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What the zygote loads before it confines itself: all that a program may import, and what that imports on first use."""
+"""What the zygote loads before it confines itself: what programs may import, and what that imports on first use."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ class Worker:
         return received[0]
 
     def serve(self, listener: int | None) -> None:
-        """Answer orders until the engine closes the channel; a copy of this process goes on here on a channel of its own.
+        """Answer orders until the engine closes the channel; a copy of this process goes on here on its own channel.
 
         `listener` is handed to the engine, which answers forks on it, before any program code runs.
         """

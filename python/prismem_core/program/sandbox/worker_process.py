@@ -33,7 +33,9 @@ class WorkerProcess:
         launcher: Launcher,
         gate: ForkGate | None,
         number: int | None,
+        family: set[int],
     ) -> None:
+        """`family` holds the pids of a worker and all its copies that run."""
         self.pid = pid
         self.lock = threading.Lock()
         self.channel = channel
@@ -41,6 +43,8 @@ class WorkerProcess:
         self._launcher = launcher
         self._gate = gate
         self._number = number
+        self._family = family
+        family.add(pid)
         self._ending = threading.Lock()
         self._ended: str | None = None
         self._owner = os.getpid()
@@ -69,7 +73,7 @@ class WorkerProcess:
             )
         if gate is not None:
             channel.watch(gate)
-        return cls(pid, channel, launcher, gate, number)
+        return cls(pid, channel, launcher, gate, number, set())
 
     def copy(self, what: str, meter: Meter) -> WorkerProcess:
         """A copy-on-write copy of the process as it is between two calls.
@@ -157,6 +161,7 @@ class WorkerProcess:
             return None
         finally:
             self.clock.kill()
+            self._family.discard(self.pid)
             self.channel.close()
             if self._number is not None and self._gate is not None:
                 self._gate.close()
@@ -207,9 +212,10 @@ class WorkerProcess:
                 if self._gate is not None:
                     self._gate.revoke(self.pid)
                 raise self._unforked()
-            if hello != {"ready": True} or pid == self.pid:
+            # Another copy may have taken the order from the socket that it shares with its parent.
+            if hello != {"ready": True} or pid in self._family:
                 raise FrameError("a copy did not announce itself")
-            return WorkerProcess(pid, channel, self._launcher, self._gate, None)
+            return WorkerProcess(pid, channel, self._launcher, self._gate, None, self._family)
         except ChannelClosed:
             with contextlib.suppress(ChannelClosed, FrameError):
                 self._expect_stillness()
