@@ -17,11 +17,8 @@ from prismem_core.program.sandbox.kernel import bpf, calls
 Fork = Literal["notify", "plain", "deny"]
 
 ALLOWED = (
-    "read",
     "write",
-    "recvmsg",
     "sendmsg",
-    "recvfrom",
     "sendto",
     "poll",
     "ppoll",
@@ -37,7 +34,6 @@ ALLOWED = (
     "sched_yield",
     "nanosleep",
     "clock_nanosleep",
-    "clock_gettime",
     "clock_getres",
     "gettimeofday",
     "time",
@@ -79,7 +75,11 @@ REFUSE, ABSENT = ERRNO | errno.EPERM, ERRNO | errno.ENOSYS
 # CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID | SIGCHLD: all that fork() of the C library passes; a thread passes more.
 FORK_FLAGS = 0x01200000 | signal.SIGCHLD
 
+CHANNEL = 3
+"""The descriptor on which a worker, and each copy of it, hears the engine."""
+
 _PROT_EXEC, _MAP_SHARED = 4, 1
+_CLOCK_OF_A_PROCESS = 1 << 31
 _X32_NUMBERS = 0x40000000
 
 _SET_MODE_FILTER, _NEW_LISTENER = 1, 8
@@ -90,8 +90,10 @@ def build_filter(fork: Fork, architecture: calls.Architecture | None = None) -> 
 
     Exactly the flags of fork() get the action that `fork` says (a supervisor decides, allowed, EPERM); other flags of
     clone, threads among them, end the process. Executable and shared memory are refused: the first would be code that
-    no one saw, the second a channel between copies that answer different queries. prctl may only tie a process's life
-    to its parent's. OSError if this machine's calls are not known.
+    no one saw, the second a channel between copies that answer different queries. Nothing but the channel can be read:
+    a process sees the queries of its copies on no other descriptor, and a file's offset, which copies share, stays
+    where it is. Clocks are the machine's and the process's own. prctl may only tie a process's life to its parent's.
+    OSError if this machine's calls are not known.
     """
     of = architecture or calls.architecture()
     program = bpf.Assembler()
@@ -111,8 +113,10 @@ def build_filter(fork: Fork, architecture: calls.Architecture | None = None) -> 
     each(KILLED, "kill")
     # The C library takes ENOSYS as a reason to use clone, whose flags can be seen.
     each(("clone3",), "absent")
-    for name in ("mmap", "mprotect", "clone", "prctl"):
+    for name in ("mmap", "mprotect", "clone", "prctl", "clock_gettime"):
         each((name,), name)
+    each(("recvfrom", "recvmsg"), "hear")
+    each(("dup2", "dup3"), "replace")
     program.give(REFUSE)
 
     program.place("mmap")
@@ -126,6 +130,18 @@ def build_filter(fork: Fork, architecture: calls.Architecture | None = None) -> 
     program.expect_argument(0, calls.PR_SET_PDEATHSIG, otherwise="refuse")
     program.expect_argument(1, signal.SIGKILL, otherwise="refuse")
     program.give(ALLOW)
+
+    # Of a descriptor the kernel takes the low word alone.
+    program.place("hear")
+    program.load_argument(0)
+    program.test(bpf.EQUAL, CHANNEL, then="allow", otherwise="refuse")
+    program.place("replace")
+    program.load_argument(1)
+    program.test(bpf.EQUAL, CHANNEL, then="allow", otherwise="refuse")
+
+    program.place("clock_gettime")
+    program.load_argument(0)
+    program.test(bpf.ANY_BIT, _CLOCK_OF_A_PROCESS, then="refuse", otherwise="allow")
 
     program.place("clone")
     program.expect_argument(0, FORK_FLAGS, otherwise="kill")
