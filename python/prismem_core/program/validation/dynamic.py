@@ -17,11 +17,11 @@ from prismem_core.program.sandbox import (
     MemoryWorker,
     Sandbox,
 )
-from prismem_core.program.validation.synthetic import OutOfTime, StubBackend, raw_text, synthetic_object
+from prismem_core.program.validation.stub_backend import OutOfTime, StubBackend
+from prismem_core.program.validation.synthetic import SyntheticSessions
 
 Result = TypeVar("Result")
 
-_SMOKE_DIMENSION = 64
 # Far above what the probe permits, so that a call too many is told as such and not as a refused call.
 _MANY_ASKS = 1_000
 _MANY_TEXTS = 200_000
@@ -67,9 +67,10 @@ def check_dynamic(
     source: str, shown: ProgramInterface, sandbox: Sandbox, limits: ValidationLimits, interface: Interface = "paper"
 ) -> None:
     """Smoke run, then probe; raises ProgramError with the code of the first failing check."""
-    trial = _Trial(source, shown, sandbox, limits, CollectionLimits() if interface == "engine" else None)
+    collections = CollectionLimits() if interface == "engine" else None
+    trial = _Trial(source, shown, sandbox, limits, collections, SyntheticSessions(source))
     # Another dimension than the probe's, so that a program that counts on one is found out.
-    _smoke(trial, StubBackend(_SMOKE_DIMENSION, limits.timeout_seconds))
+    _smoke(trial, StubBackend(trial.sessions.smoke_dimension, limits.timeout_seconds))
     _probe(trial, StubBackend(limits.dimension, limits.timeout_seconds))
 
 
@@ -82,6 +83,7 @@ class _Trial:
     sandbox: Sandbox
     limits: ValidationLimits
     collections: CollectionLimits | None
+    sessions: SyntheticSessions
 
     def open(self, backend: StubBackend) -> MemoryWorker:
         """A worker that has loaded the program."""
@@ -92,12 +94,15 @@ class _Trial:
 
 
 def _smoke(trial: _Trial, backend: StubBackend) -> None:
-    interface = trial.interface
+    interface, sessions = trial.interface, trial.sessions
+    turns = sessions.smoke_turns
     with trial.open(backend) as worker:
-        units = [synthetic_object(interface.unit, number) for number in range(2)]
-        _run("index() of two units", backend, partial(worker.index, units, raw_text(0, range(2))))
-        _run("index() of an empty list", backend, partial(worker.index, [], raw_text(1, range(2, 4))))
-        queries = [synthetic_object(interface.query, number) for number in (101, 102, 101)]
+        units = [sessions.object(interface.unit, number) for number in range(2)]
+        _run("index() of two units", backend, partial(worker.index, units, sessions.raw_text(0, range(turns))))
+        text = sessions.raw_text(1, range(turns, 2 * turns))
+        _run("index() of an empty list", backend, partial(worker.index, [], text))
+        first, second = sessions.queries[:2]
+        queries = [sessions.object(interface.query, number) for number in (first, second, first)]
         texts: list[str] = []
         broken: list[ProgramError] = []
         for number, query in enumerate(queries, 1):
@@ -119,20 +124,20 @@ def _smoke(trial: _Trial, backend: StubBackend) -> None:
 
 
 def _probe(trial: _Trial, backend: StubBackend) -> None:
-    interface, limits = trial.interface, trial.limits
+    interface, limits, sessions = trial.interface, trial.limits, trial.sessions
     cpu_seconds = 0.0
     size = limits.units_per_session
     with trial.open(backend) as worker:
         for session in range(limits.sessions):
             numbers = range(session * size, (session + 1) * size)
-            units = [synthetic_object(interface.unit, number) for number in numbers]
-            text = raw_text(session, numbers)
+            units = [sessions.object(interface.unit, number) for number in numbers]
+            text = sessions.raw_text(session, numbers)
             what = f"index() of session {session + 1} of {limits.sessions}"
             report = _run(what, backend, partial(worker.index, units, text))
             _count(what, report, limits.index_ask_calls, limits.index_embed_calls, limits.index_collection_calls)
             cpu_seconds += report.cpu_seconds
-        for number in (1, 2):
-            query = synthetic_object(interface.query, size * number + 7)
+        for number, chosen in enumerate(sessions.queries[2:], 1):
+            query = sessions.object(interface.query, chosen)
             what = f"retrieve() number {number} over {limits.sessions * size} units"
             _, report = _run(what, backend, partial(worker.retrieve, query, in_place=True))
             _count(
