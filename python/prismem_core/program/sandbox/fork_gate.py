@@ -30,6 +30,7 @@ class ForkGate:
         self._listener = listener
         self._lock = threading.Lock()
         self._allowed: Counter[int] = Counter()
+        self._forked: Counter[int] = Counter()
         self._poll = select.poll()
         self._poll.register(listener, select.POLLIN)
 
@@ -42,11 +43,15 @@ class ForkGate:
         with self._lock:
             self._allowed[pid] += 1
 
-    def revoke(self, pid: int) -> None:
-        """Take back one permission that was not used."""
+    def revoke(self, pid: int) -> bool:
+        """Take back one permission; whether there was one that had not been used."""
         with self._lock:
-            if self._allowed[pid] > 0:
-                self._allowed[pid] -= 1
+            return _taken(self._allowed, pid)
+
+    def claim(self, pid: int) -> bool:
+        """Take one fork of `pid` that was let go for granted as a copy that showed itself; whether there was one."""
+        with self._lock:
+            return _taken(self._forked, pid)
 
     def answer(self) -> None:
         """Answer all forks that wait; returns at once if none does."""
@@ -72,9 +77,16 @@ class ForkGate:
             # The process ended while it waited.
             return
         number, pid = _ID_AND_PID.unpack_from(notification)
-        allowed = self._allowed[pid] > 0
+        allowed = _taken(self._allowed, pid)
         if allowed:
-            self._allowed[pid] -= 1
+            self._forked[pid] += 1
         response = _RESPONSE.pack(number, 0, 0 if allowed else -errno.EPERM, _CONTINUE if allowed else 0)
         with contextlib.suppress(OSError):
             fcntl.ioctl(self._listener, _SEND, response)
+
+
+def _taken(counts: Counter[int], pid: int) -> bool:
+    if counts[pid] <= 0:
+        return False
+    counts[pid] -= 1
+    return True
