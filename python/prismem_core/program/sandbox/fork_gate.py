@@ -22,6 +22,7 @@ class ForkGate:
         self._listener = listener
         self._lock = threading.Lock()
         self._allowed: Counter[int] = Counter()
+        self._forked: Counter[int] = Counter()
         self._poll = select.poll()
         self._poll.register(listener, select.POLLIN)
 
@@ -34,11 +35,15 @@ class ForkGate:
         with self._lock:
             self._allowed[pid] += 1
 
-    def revoke(self, pid: int) -> None:
-        """Take back one permission that was not used."""
+    def revoke(self, pid: int) -> bool:
+        """Take back one permission; whether there was one that had not been used."""
         with self._lock:
-            if self._allowed[pid] > 0:
-                self._allowed[pid] -= 1
+            return _taken(self._allowed, pid)
+
+    def claim(self, pid: int) -> bool:
+        """Take one fork of `pid` that was let go for granted as a copy that showed itself; whether there was one."""
+        with self._lock:
+            return _taken(self._forked, pid)
 
     def answer(self) -> None:
         """Answer all forks that wait; returns at once if none does."""
@@ -62,7 +67,14 @@ class ForkGate:
             call = notification.receive(self._listener)
             if call is None:
                 return
-            allowed = self._allowed[call.pid] > 0
+            allowed = _taken(self._allowed, call.pid)
             if allowed:
-                self._allowed[call.pid] -= 1
+                self._forked[call.pid] += 1
             (notification.let if allowed else notification.refuse)(self._listener, call)
+
+
+def _taken(counts: Counter[int], pid: int) -> bool:
+    if counts[pid] <= 0:
+        return False
+    counts[pid] -= 1
+    return True

@@ -23,6 +23,7 @@ from prismem_core.program.interface import OUT_CHAR_BUDGET
 from prismem_core.program.sandbox import confinement, frames
 from prismem_core.program.sandbox.blocking_channel import BlockingChannel
 from prismem_core.program.sandbox.collection import Collection
+from prismem_core.program.sandbox.kernel.seccomp import CHANNEL
 from prismem_core.program.sandbox.namespace import PROGRAM_FILE, load
 
 _MESSAGE_CHARS = 500
@@ -127,8 +128,9 @@ class Worker:
         confinement.die_with_parent(parent)
         # The collector would touch, and so copy, every page that holds an object.
         gc.freeze()
-        self.channel.close()
-        self.channel = BlockingChannel(descriptor)
+        # A process can hear on this descriptor alone: from here on the copy no longer hears its parent's orders.
+        os.dup2(descriptor, CHANNEL)
+        os.close(descriptor)
         self.channel.send({"ready": True})
 
     def _answer(self, order: dict[str, Any]) -> None:
