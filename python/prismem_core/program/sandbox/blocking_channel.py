@@ -5,7 +5,10 @@ The engine's end (`engine_channel`) is the one that distrusts; this end only has
 
 from __future__ import annotations
 
+import contextlib
+import mmap
 import socket
+import struct
 from typing import Any
 
 import numpy as np
@@ -13,11 +16,21 @@ from numpy.typing import NDArray
 
 from prismem_core.program.sandbox import frames
 
+_DESCRIPTOR = struct.Struct("i")
+_READ_AHEAD_BYTES = 32 << 10
+_LARGE_PAGE_BYTES = 2 << 20
+_CHUNK_BYTES = 2 * _LARGE_PAGE_BYTES
+_LEAST_LARGE_BYTES = 128 << 10
+_ALIGNMENT_FLOATS = 16
+
 
 class BlockingChannel:
     def __init__(self, descriptor: int) -> None:
         # With family, type and protocol given nothing is asked of the kernel that a confined process may not ask.
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, fileno=descriptor)
+        self._buffer = memoryview(bytearray(_READ_AHEAD_BYTES))
+        self._ahead = self._buffer[:0]
+        self._rows = _RowMemory()
 
     def send(self, message: dict[str, Any], descriptor: int | None = None) -> None:
         """Send one frame, with an open file where `descriptor` names one.
@@ -31,17 +44,24 @@ class BlockingChannel:
 
     def receive(self) -> tuple[dict[str, Any], int | None] | None:
         """The next message and the descriptor that came with it, or None at the end of the stream."""
-        header, descriptors, _, _ = socket.recv_fds(self._socket, frames.LENGTH.size, 1)
-        if not header:
-            return None
-        header += self._read(frames.LENGTH.size - len(header))
-        body = self._read(frames.length(header, frames.TO_WORKER_BYTES))
-        return frames.decode(body), (descriptors[0] if descriptors else None)
+        descriptor = None
+        if not self._ahead:
+            # A descriptor comes with the first byte of a frame, and nothing is sent ahead of an order that has one.
+            count, ancillary, _, _ = self._socket.recvmsg_into([self._buffer], socket.CMSG_SPACE(_DESCRIPTOR.size))
+            if not count:
+                return None
+            self._ahead = self._buffer[:count]
+            for level, kind, data in ancillary:
+                if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                    descriptor = _DESCRIPTOR.unpack_from(data)[0]
+        size = frames.length(self._read(frames.LENGTH.size), frames.TO_WORKER_BYTES)
+        return frames.decode(self._read(size)), descriptor
 
     def receive_array(self, rows: int, columns: int) -> NDArray[np.float32]:
         """A fresh writable float32 array (rows, columns) whose bytes follow the frame just read."""
-        data = self._read(rows * columns * 4)
-        return np.frombuffer(data, dtype="<f4").reshape(rows, columns)
+        flat = self._rows.take(rows * columns)
+        self._fill(flat.view(np.uint8).data)
+        return flat.reshape(rows, columns)
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -49,12 +69,55 @@ class BlockingChannel:
     def close(self) -> None:
         self._socket.close()
 
-    def _read(self, size: int) -> bytearray:
-        data = bytearray(size)
-        view = memoryview(data)
+    def _read(self, size: int) -> memoryview:
+        """The next bytes, which stay as they are until the next read."""
+        if size <= len(self._ahead):
+            found, self._ahead = self._ahead[:size], self._ahead[size:]
+            return found
+        data = memoryview(bytearray(size))
+        self._fill(data)
+        return data
+
+    def _fill(self, view: memoryview) -> None:
+        known = self._ahead[: len(view)]
+        view[: len(known)] = known
+        self._ahead = self._ahead[len(known) :]
+        view = view[len(known) :]
         while view:
-            count = self._socket.recv_into(view)
+            count = self._socket.recv_into(view, 0, socket.MSG_WAITALL)
             if count == 0:
                 raise EOFError("the engine closed the channel in the middle of a frame")
             view = view[count:]
-        return data
+
+
+class _RowMemory:
+    """Fresh memory for arrays, the larger ones on large pages.
+
+    The first touch of a page costs more than copying its bytes, and rows that are kept are always on fresh pages. A
+    chunk lives as long as any array in it.
+    """
+
+    def __init__(self) -> None:
+        self._left: NDArray[np.float32] = np.empty(0, np.float32)
+
+    def take(self, count: int) -> NDArray[np.float32]:
+        """An array of `count` floats with any values; MemoryError beyond the process's limit."""
+        if count * 4 < _LEAST_LARGE_BYTES:
+            return np.empty(count, np.float32)
+        if count > len(self._left):
+            self._left = _chunk(max(_CHUNK_BYTES, count * 4))
+        taken = self._left[:count]
+        self._left = self._left[-(-count // _ALIGNMENT_FLOATS) * _ALIGNMENT_FLOATS :]
+        return taken
+
+
+def _chunk(size: int) -> NDArray[np.float32]:
+    size = -(-size // _LARGE_PAGE_BYTES) * _LARGE_PAGE_BYTES
+    try:
+        pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError as error:
+        raise MemoryError(f"{size} bytes for embeddings: {error.strerror}") from None
+    # A kernel without large pages refuses.
+    with contextlib.suppress(OSError):
+        pages.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(pages, np.float32)

@@ -109,7 +109,7 @@ class Call:
 
     def _embed(self, frame: dict[str, Any], backend: BackendHandler) -> None:
         texts = frame.get("texts")
-        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        if not isinstance(texts, list) or not set(map(type, texts)) <= {str}:
             raise FrameError("embed came with something else than a list of texts")
         self._embed_calls += 1
         self._embed_texts += len(texts)
@@ -118,8 +118,7 @@ class Call:
         self._refuse_above(self._embed_calls, most, "calls of backend.embed")
         with self._meter.engine_time():
             vectors = _checked(backend.embed([plain_text(text) for text in texts]), len(texts))
-        self._channel.send({"shape": list(vectors.shape)}, self._meter)
-        self._channel.send_array(vectors, self._meter)
+        self._channel.send({"shape": list(vectors.shape)}, self._meter, rows=vectors)
 
     def _collection(self, name: str, frame: dict[str, Any], backend: BackendHandler, collections: Collections) -> None:
         if not isinstance(backend, CollectionBackend):

@@ -25,6 +25,9 @@ _CREDENTIALS = struct.Struct("3i")
 _DESCRIPTOR = struct.Struct("i")
 _SHORTEST_POLL_SECONDS = 0.01
 _LONGEST_POLL_SECONDS = 0.1
+_READ_AHEAD_BYTES = 32 << 10
+# The system's answer is read from a file each time.
+_CORES = os.cpu_count() or 1
 
 
 class ChannelClosed(Exception):
@@ -68,6 +71,7 @@ class Meter:
         self._what = what
         self._budget = budget
         self._start = time.monotonic()
+        self._check_at = self._start + _SHORTEST_POLL_SECONDS
         self._engine_seconds = 0.0
         self._process: WatchedProcess | None = None
         self._cpu_before = 0.0
@@ -108,8 +112,15 @@ class Meter:
         wall_left = self._budget.wall_seconds - self.wall_seconds
         if wall_left < 0:
             raise LimitError("limit:wall", f"{self._what} took longer than {self._budget.wall_seconds:g} s")
-        soonest = min(cpu_left / (os.cpu_count() or 1), wall_left, _LONGEST_POLL_SECONDS)
+        soonest = min(cpu_left / _CORES, wall_left, _LONGEST_POLL_SECONDS)
         return max(soonest, _SHORTEST_POLL_SECONDS)
+
+    def patience(self) -> float:
+        """Seconds that a wait may last now; checks the limits first if that is due, however often something arrives."""
+        now = time.monotonic()
+        if now >= self._check_at:
+            self._check_at = now + self.check()
+        return self._check_at - now
 
 
 class EngineChannel:
@@ -123,15 +134,28 @@ class EngineChannel:
         self._socket = connection
         self._gate: ForkGate | None = None
         self._poll = select.poll()
-        self._poll.register(connection.fileno(), 0)
+        self._descriptor = connection.fileno()
+        self._poll.register(self._descriptor, 0)
+        self._awaited = 0
+        self._buffer = memoryview(bytearray(_READ_AHEAD_BYTES))
+        self._ahead = self._buffer[:0]
 
     def watch(self, gate: ForkGate) -> None:
         """Answer the forks at `gate` from now on."""
         self._gate = gate
         self._poll.register(gate.fileno(), select.POLLIN)
 
-    def send(self, message: Mapping[str, Any], meter: Meter, descriptor: int | None = None) -> None:
-        """One frame, with an open file of this process where `descriptor` names one."""
+    def send(
+        self,
+        message: Mapping[str, Any],
+        meter: Meter,
+        descriptor: int | None = None,
+        rows: NDArray[np.float32] | None = None,
+    ) -> None:
+        """One frame, with an open file of this process where `descriptor` names one.
+
+        The bytes of `rows`, contiguous float32 whose shape the message tells, follow it.
+        """
         data = memoryview(frames.encode(dict(message), frames.TO_WORKER_BYTES))
         while descriptor is not None:
             try:
@@ -142,17 +166,23 @@ class EngineChannel:
                 raise ChannelClosed from None
             else:
                 data, descriptor = data[sent:], None
-        self._send_bytes(data, meter)
-
-    def send_array(self, array: NDArray[np.float32], meter: Meter) -> None:
-        """The bytes of a contiguous float32 array; the frame before has to tell its shape."""
-        if array.size:
-            self._send_bytes(array.data.cast("B"), meter)
+        left = [data] if rows is None else [data, rows.reshape(-1).view(np.uint8).data]
+        while left := [part for part in left if part]:
+            try:
+                sent = self._socket.sendmsg(left)
+            except BlockingIOError:
+                self._wait(select.POLLOUT, meter)
+                continue
+            except OSError:
+                raise ChannelClosed from None
+            for place, part in enumerate(left):
+                left[place] = part[sent:]
+                sent = max(0, sent - len(part))
 
     def receive(self, meter: Meter) -> dict[str, Any]:
         """The next frame, a claim of the worker that nobody has checked."""
         header = self._receive_bytes(frames.LENGTH.size, meter)
-        return frames.decode(self._receive_bytes(frames.length(bytes(header), frames.FROM_WORKER_BYTES), meter))
+        return frames.decode(self._receive_bytes(frames.length(header, frames.FROM_WORKER_BYTES), meter))
 
     def receive_first(self, meter: Meter, *, listener: bool = False) -> tuple[dict[str, Any], int, int | None]:
         """The first frame, the pid that the kernel says it came from (needs SO_PASSCRED), and a descriptor.
@@ -178,7 +208,7 @@ class EngineChannel:
             elif level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                 descriptor = _DESCRIPTOR.unpack_from(data)[0]
         try:
-            header += bytes(self._receive_bytes(frames.LENGTH.size - len(header), meter))
+            header += self._receive_bytes(frames.LENGTH.size - len(header), meter)
             message = frames.decode(self._receive_bytes(frames.length(header, frames.FROM_WORKER_BYTES), meter))
             if not pid:
                 raise frames.FrameError("a first frame came without its sender's identity")
@@ -190,6 +220,8 @@ class EngineChannel:
 
     def expect_silence(self) -> None:
         """FrameError if bytes wait that no order asked for; ChannelClosed if the other end is gone."""
+        if self._ahead:
+            raise frames.FrameError("the worker sent something that no order asked for")
         try:
             waiting = self._socket.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
@@ -203,38 +235,48 @@ class EngineChannel:
     def close(self) -> None:
         self._socket.close()
 
-    def _send_bytes(self, data: memoryview, meter: Meter) -> None:
-        while data:
-            try:
-                data = data[self._socket.send(data) :]
-            except BlockingIOError:
-                self._wait(select.POLLOUT, meter)
-            except OSError:
-                raise ChannelClosed from None
+    def _receive_bytes(self, size: int, meter: Meter) -> memoryview:
+        """The next bytes, which stay as they are until the next call."""
+        if size > len(self._buffer):
+            data = memoryview(bytearray(size))
+            data[: len(self._ahead)] = self._ahead
+            filled, self._ahead = len(self._ahead), self._buffer[:0]
+            while filled < size:
+                filled += self._receive_some(data[filled:], meter)
+            return data
+        if size > len(self._ahead):
+            # The bytes ahead may stand anywhere in the buffer.
+            kept = len(self._ahead)
+            self._buffer[:kept] = bytes(self._ahead)
+            while kept < size:
+                kept += self._receive_some(self._buffer[kept:], meter)
+            self._ahead = self._buffer[:kept]
+        found, self._ahead = self._ahead[:size], self._ahead[size:]
+        return found
 
-    def _receive_bytes(self, size: int, meter: Meter) -> bytearray:
-        data = bytearray(size)
-        view = memoryview(data)
-        while view:
+    def _receive_some(self, view: memoryview, meter: Meter) -> int:
+        # A worker is seldom done already, so it is waited for before it is read from.
+        while True:
+            self._wait(select.POLLIN, meter)
             try:
                 count = self._socket.recv_into(view)
             except BlockingIOError:
-                self._wait(select.POLLIN, meter)
                 continue
             except OSError:
                 raise ChannelClosed from None
             if count == 0:
                 raise ChannelClosed
-            view = view[count:]
-        return data
+            return count
 
     def _wait(self, events: int, meter: Meter) -> None:
         """Return once the socket is ready; check the meter now and then meanwhile."""
-        own = self._socket.fileno()
-        self._poll.modify(own, events)
+        if events != self._awaited:
+            self._poll.modify(self._descriptor, events)
+            self._awaited = events
         while True:
-            ready = self._poll.poll(math.ceil(meter.check() * 1000))
-            if any(descriptor == own for descriptor, _ in ready):
-                return
+            ready = self._poll.poll(math.ceil(meter.patience() * 1000))
+            for descriptor, _ in ready:
+                if descriptor == self._descriptor:
+                    return
             if ready and self._gate is not None:
                 self._gate.answer()

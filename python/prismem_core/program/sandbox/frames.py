@@ -31,7 +31,7 @@ def encode(message: dict[str, Any], cap: int) -> bytes:
     return LENGTH.pack(len(body)) + body
 
 
-def length(header: bytes, cap: int) -> int:
+def length(header: bytes | memoryview, cap: int) -> int:
     """The body's length in bytes; FrameError above `cap`."""
     size: int = LENGTH.unpack(header)[0]
     if size > cap:
@@ -39,10 +39,10 @@ def length(header: bytes, cap: int) -> int:
     return size
 
 
-def decode(body: bytes | bytearray) -> dict[str, Any]:
+def decode(body: bytes | bytearray | memoryview) -> dict[str, Any]:
     """The message in a frame's body; FrameError unless it is one JSON object with finite numbers."""
     try:
-        message = _decode(body.decode("utf-8"))
+        message = _decode(str(body, "utf-8"))
     except (ValueError, RecursionError, MemoryError) as error:
         raise FrameError(f"a frame is no JSON: {str(error)[:200]}") from None
     if type(message) is not dict:
@@ -52,6 +52,8 @@ def decode(body: bytes | bytearray) -> dict[str, Any]:
 
 def plain_text(text: str) -> str:
     """`text` with lone surrogates replaced by U+FFFD, so that it can be encoded, hashed and sent to a model."""
+    if text.isascii():
+        return text
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:

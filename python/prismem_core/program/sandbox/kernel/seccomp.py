@@ -30,15 +30,11 @@ ALLOWED = (
     "brk",
     "mremap",
     "madvise",
-    "futex",
     "rt_sigprocmask",
     "rt_sigreturn",
     "sigaltstack",
     "sched_yield",
     "nanosleep",
-    "clock_nanosleep",
-    "clock_gettime",
-    "clock_getres",
     "gettimeofday",
     "time",
     "getpid",
@@ -52,6 +48,7 @@ ALLOWED = (
     "getrandom",
     "restart_syscall",
 )
+CLOCKS = ("clock_gettime", "clock_getres", "clock_nanosleep")
 KILLED = (
     "execve",
     "execveat",
@@ -80,6 +77,9 @@ REFUSE, ABSENT = ERRNO | errno.EPERM, ERRNO | errno.ENOSYS
 FORK_FLAGS = 0x01200000 | signal.SIGCHLD
 
 _PROT_EXEC, _MAP_SHARED = 4, 1
+_FUTEX_PRIVATE = 128
+# The sign of a clock's number: it names the clock of a process or of an open file.
+_DYNAMIC_CLOCK = 0x80000000
 _X32_NUMBERS = 0x40000000
 
 _SET_MODE_FILTER, _NEW_LISTENER = 1, 8
@@ -90,8 +90,9 @@ def build_filter(fork: Fork, architecture: calls.Architecture | None = None) -> 
 
     Exactly the flags of fork() get the action that `fork` says (a supervisor decides, allowed, EPERM); other flags of
     clone, threads among them, end the process. Executable and shared memory are refused: the first would be code that
-    no one saw, the second a channel between copies that answer different queries. prctl may only tie a process's life
-    to its parent's. OSError if this machine's calls are not known.
+    no one saw, the second a channel between copies that answer different queries. Channels, too, would be the processor
+    clocks of other processes, and futexes on pages that processes share. prctl may only tie a process's life to its
+    parent's. OSError if this machine's calls are not known.
     """
     of = architecture or calls.architecture()
     program = bpf.Assembler()
@@ -111,8 +112,9 @@ def build_filter(fork: Fork, architecture: calls.Architecture | None = None) -> 
     each(KILLED, "kill")
     # The C library takes ENOSYS as a reason to use clone, whose flags can be seen.
     each(("clone3",), "absent")
-    for name in ("mmap", "mprotect", "clone", "prctl"):
+    for name in ("mmap", "mprotect", "futex", "clone", "prctl"):
         each((name,), name)
+    each(CLOCKS, "clock")
     program.give(REFUSE)
 
     program.place("mmap")
@@ -121,6 +123,14 @@ def build_filter(fork: Fork, architecture: calls.Architecture | None = None) -> 
     program.place("mprotect")
     program.load_argument(2)
     program.test(bpf.ANY_BIT, _PROT_EXEC, then="refuse", otherwise="allow")
+
+    program.place("futex")
+    program.load_argument(1)
+    program.test(bpf.ANY_BIT, _FUTEX_PRIVATE, then="allow", otherwise="refuse")
+
+    program.place("clock")
+    program.load_argument(0)
+    program.test(bpf.ANY_BIT, _DYNAMIC_CLOCK, then="refuse", otherwise="allow")
 
     program.place("prctl")
     program.expect_argument(0, calls.PR_SET_PDEATHSIG, otherwise="refuse")

@@ -1,0 +1,162 @@
+"""Attack programs in a configuration of the sandbox, as root or as an ordinary user: one process runs them all."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from canaries import SECRET
+from ordinary_user import REFUSED
+
+import prismem_core
+
+HERE = Path(__file__).resolve().parent
+_SECONDS = 900.0
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """How the sandbox is set up: `without` leaves layers off, `unsafe` allows that of seccomp."""
+
+    name: str
+    restrict_names: bool = False
+    unsafe: bool = False
+    without: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return self.name.replace(" ", "-")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Further arguments of `Sandbox`."""
+        return ({"unsafe": True} if self.unsafe else {}) | ({"without": self.without} if self.without else {})
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How one program ended: the words of README.md for each distinct kind of end, what came back, what it touched."""
+
+    outcomes: list[list[str]]
+    results: list[str]
+    told: list[str]
+    traces: list[str]
+
+    def wrong(self, wanted: set[str]) -> str | None:
+        """What breaks the header's promise or one that holds in every case; None if nothing does."""
+        shown = f"ended as {self.outcomes} {self.results[:3]} {self.told[:3]}, wanted {sorted(wanted)}"
+        if bites := self.bites():
+            return f"{bites}; {shown}"
+        if not self.outcomes or not all(wanted & set(words) for words in self.outcomes):
+            return shown
+        return None
+
+    def bites(self) -> list[str]:
+        """What the attack has reached."""
+        found = list(self.traces)
+        found += [f"result: {result[:200]}" for result in self.results if result.startswith("LEAK:")]
+        found += [f"a canary in: {text[:200]}" for text in (*self.results, *self.told) if "CANARY-" in text]
+        return found
+
+
+@dataclass
+class Run:
+    """All programs in one configuration; `broken` tells why it did not come to its end."""
+
+    ended: dict[str, Ended] = field(default_factory=dict)
+    broken: str | None = None
+    layers: dict[str, str] = field(default_factory=dict)
+
+
+class Runs:
+    """Runs that were already made, so that every test of a configuration reads the same one."""
+
+    def __init__(self, programs: dict[str, str]) -> None:
+        self.programs = programs
+        self._made: dict[tuple[Configuration, str], Run] = {}
+
+    def get(self, configuration: Configuration, user: str) -> Run:
+        """The run as `user`: "root" or "ordinary". Skips where that user cannot be had."""
+        if user == "root" and os.geteuid() != 0:
+            pytest.skip("needs root: the tests run as an ordinary user")
+        if (configuration, user) not in self._made:
+            self._made[configuration, user] = _run(self.programs, configuration, user)
+        return self._made[configuration, user]
+
+
+def _run(programs: dict[str, str], configuration: Configuration, user: str) -> Run:
+    folder = Path(tempfile.mkdtemp(prefix="prismem-attacks-"))
+    command = [sys.executable, "-B", str(HERE / "attack_run.py"), str(folder)]
+    if user == "ordinary" and os.geteuid() == 0:
+        uid = _unused_uid()
+        os.chown(folder, uid, uid)
+        command = [sys.executable, str(HERE / "ordinary_user.py"), str(uid), *_read_folders(), "--", *command]
+    paths = [str(Path(prismem_core.__file__).parent.parent), *(path for path in sys.path if path)]
+    environment = {
+        "PATH": os.environ.get("PATH", ""),
+        "PYTHONPATH": os.pathsep.join(paths),
+        "HOME": str(folder),
+        "CANARY_SECRET": SECRET,
+    }
+    job = {
+        "programs": programs,
+        "restrict_names": configuration.restrict_names,
+        "options": configuration.options,
+    }
+    try:
+        done = subprocess.run(
+            command, input=json.dumps(job), env=environment, capture_output=True, text=True, timeout=_SECONDS
+        )
+    except subprocess.TimeoutExpired as error:
+        output = error.stdout or b""
+        return _read(output.decode() if isinstance(output, bytes) else output, f"no end within {_SECONDS:g} s")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    if done.returncode == REFUSED:
+        pytest.skip(done.stderr.strip())
+    return _read(done.stdout, f"exit status {done.returncode}: {done.stderr[-2000:]}" if done.returncode else None)
+
+
+def _read(output: str, broken: str | None) -> Run:
+    run = Run()
+    running = ""
+    for line in map(json.loads, output.splitlines()):
+        if "starting" in line:
+            running = line["starting"]
+        elif "finished" in line:
+            run.layers = dict(line["layers"])
+            if line["left"]:
+                broken = f"{line['left']} processes were left running when the sandbox was closed"
+        else:
+            name = line.pop("name")
+            run.ended[name] = Ended(**line)
+    if broken:
+        run.broken = f"{broken} (the last program was {running})"
+    return run
+
+
+def _unused_uid() -> int:
+    taken = {entry.pw_uid for entry in pwd.getpwall()}
+    return next(uid for uid in range(54_321, 60_000) if uid not in taken)
+
+
+def _read_folders() -> list[str]:
+    """What an interpreter needs that runs the tests of this tree."""
+    found = {sys.prefix, sys.base_prefix, str(HERE.parents[2]), str(Path(prismem_core.__file__).parents[1])}
+    found.add(str(Path(np.__file__).parents[1]))
+    link = Path(sys.executable)
+    found.add(str(link.parent))
+    while link.is_symlink():
+        link = link.parent / link.readlink()
+        found.add(str(link.parent))
+    found.update(path for path in sys.path if os.path.isdir(path))
+    return sorted(found)
