@@ -33,7 +33,7 @@ class Isolation:
             "tier": self.tier,
             "unsafe": self.unsafe,
             "missing": list(self.missing),
-            "layers": {name: dict(layer) for name, layer in self.layers.items()},
+            "layers": [{"name": name, **layer} for name, layer in self.layers.items()],
         }
 
     @property
@@ -76,7 +76,7 @@ def isolation_from_json(value: Mapping[str, Any]) -> Isolation:
     if value == {}:
         return Isolation("weak", False, {"seccomp": {"state": "missing", "witness": _UNRECORDED}}, ("seccomp",))
     try:
-        layers = {name: {"state": e["state"], "witness": e["witness"]} for name, e in value["layers"].items()}
+        layers = {one["name"]: {"state": one["state"], "witness": one["witness"]} for one in value["layers"]}
         found = Isolation(value["tier"], value["unsafe"], layers, tuple(value["missing"]))
     except (KeyError, TypeError, AttributeError) as error:
         raise RunError(f"the run's isolation is damaged ({error}); restore run.json from a copy") from None
