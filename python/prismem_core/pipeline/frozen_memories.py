@@ -153,7 +153,7 @@ class FrozenMemories:
 
     def _attach(self, root: _Frozen, graft: Graft) -> _Frozen | None:
         try:
-            worker = root.worker.attach(graft.source, graft.order())
+            worker = root.worker.attach(graft)
         except (CandidateError, SandboxError):
             return None
         copy = _Frozen(root.key, graft.source, worker, root.held, root.record, root.cost, root, users=1)
