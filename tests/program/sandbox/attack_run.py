@@ -8,7 +8,6 @@ a name tells what the whole run left behind. FOLDER is empty, and whoever runs t
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import sys
@@ -17,11 +16,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from canaries import Canaries
-from processes import descendants, open_descriptors, wait_until
-
 import numpy as np
+from canaries import Canaries
 from numpy.typing import NDArray
+from processes import descendants, open_descriptors, wait_until
 
 from prismem_core.errors import CandidateError, PrismemError
 from prismem_core.program import library
@@ -174,7 +172,8 @@ def _failure(error: PrismemError) -> tuple[list[str], None, str]:
 def main() -> None:
     job = json.load(sys.stdin)
     folder = Path(sys.argv[1])
-    with Canaries(folder) as canaries, _sandbox(job) as sandbox:
+    sandbox = Sandbox(restrict_names=job["restrict_names"], **job["options"])
+    with Canaries(folder) as canaries, sandbox:
         bystander = Bystander(sandbox)
         kept = _settled(descendants(os.getpid()))
         opened = open_descriptors()
@@ -184,24 +183,22 @@ def main() -> None:
             attack.run(source)
             traces = [*canaries.traces(), *attack.traces(), *bystander.trace()]
             canaries.restore()
-            if not wait_until(lambda: descendants(os.getpid()) <= kept, GONE_SECONDS):
-                traces.append(f"{len(descendants(os.getpid()) - kept)} processes were left running")
+            traces += _left(kept, opened)
             if any(trace.startswith("another program ended") for trace in traces):
                 kept = _settled(descendants(os.getpid()))
-            if not wait_until(lambda: open_descriptors() <= opened, GONE_SECONDS):
-                traces.append(f"{open_descriptors() - opened} descriptors were left open in the engine")
-                opened = open_descriptors()
+            opened = open_descriptors()
             _tell(name=name, outcomes=attack.outcomes, results=attack.results, told=attack.told, traces=traces)
         bystander.close()
-        layers = [[layer.name, layer.state] for layer in sandbox.layers()] if hasattr(sandbox, "layers") else []
+        layers = [[layer.name, layer.state] for layer in sandbox.layers()]
     left = [] if wait_until(lambda: not descendants(os.getpid()), GONE_SECONDS) else sorted(descendants(os.getpid()))
     _tell(finished=True, layers=layers, left=len(left))
 
 
-@contextlib.contextmanager
-def _sandbox(job: dict[str, Any]) -> Iterator[Sandbox]:
-    with Sandbox(restrict_names=job["restrict_names"], **job["options"]) as sandbox:
-        yield sandbox
+def _left(kept: set[int], opened: int) -> Iterator[str]:
+    if not wait_until(lambda: descendants(os.getpid()) <= kept, GONE_SECONDS):
+        yield f"{len(descendants(os.getpid()) - kept)} processes were left running"
+    if not wait_until(lambda: open_descriptors() <= opened, GONE_SECONDS):
+        yield f"{open_descriptors() - opened} descriptors were left open in the engine"
 
 
 def _settled(pids: set[int]) -> set[int]:

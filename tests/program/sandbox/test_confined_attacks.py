@@ -73,7 +73,9 @@ def test_an_attack_ends_as_its_header_says(
 
 @pytest.mark.parametrize("user", USERS)
 @pytest.mark.parametrize("configuration", [RESTRICTED, ALL_NAMES], ids=str)
-def test_the_engine_outlives_all_attacks_and_leaves_nothing(configuration: Configuration, user: str, runs: Runs) -> None:
+def test_the_engine_outlives_the_attacks_and_leaves_nothing(
+    configuration: Configuration, user: str, runs: Runs
+) -> None:
     assert runs.get(configuration, user).broken is None
 
 

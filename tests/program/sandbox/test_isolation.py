@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import sys
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -190,7 +189,7 @@ def test_a_worker_holds_one_socket_and_no_other_descriptor(bare_sandbox: Sandbox
     )
     with bare_sandbox.open(source, backend) as worker:
         assert worker.retrieve({"query_text": ""}, in_place=True)[0] == "[0, 1, 2, 3]"
-        assert worker.retrieve({"query_text": ""})[0] == "[0, 1, 2, 4]"
+        assert worker.retrieve({"query_text": ""})[0] == "[0, 1, 2, 3]"
 
 
 def test_names_that_reach_files_or_code_are_absent(sandbox: Sandbox, program: Build, backend: Any) -> None:
@@ -373,14 +372,14 @@ def test_an_answer_given_twice_does_not_stand_for_the_next(bare_sandbox: Sandbox
 def test_a_malformed_message_is_a_breach(
     bare_sandbox: Sandbox, program: Build, backend: Any, body: bytes, told: str
 ) -> None:
-    forged = f"import os, struct\nos.write(4, struct.pack('<I', {len(body)}) + {body!r})\nreturn 'x'"
+    forged = f"import os, struct\nos.write(3, struct.pack('<I', {len(body)}) + {body!r})\nreturn 'x'"
     with bare_sandbox.open(program(retrieve=forged), backend) as worker, pytest.raises(CandidateError, match=told) as e:
         worker.retrieve({"query_text": ""})
     assert e.value.kind == "protocol"
 
 
 def test_a_frame_beyond_the_cap_is_not_taken_in(bare_sandbox: Sandbox, program: Build, backend: Any) -> None:
-    forged = "import os, struct\nos.write(4, struct.pack('<I', 1 << 30))\nreturn 'x'"
+    forged = "import os, struct\nos.write(3, struct.pack('<I', 1 << 30))\nreturn 'x'"
     with (
         bare_sandbox.open(program(retrieve=forged), backend) as worker,
         pytest.raises(CandidateError, match="1073741824 bytes") as caught,
@@ -389,53 +388,37 @@ def test_a_frame_beyond_the_cap_is_not_taken_in(bare_sandbox: Sandbox, program: 
     assert caught.value.kind == "protocol"
 
 
-def test_a_copy_that_takes_the_order_of_another_query_is_found_out(bare_sandbox: Sandbox, program: Build) -> None:
-    thief = """\
-if query.query_text != 'thief':
-    return 'honest'
-parent = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, fileno=3)
-self.backend.ask('I wait for the next order')
-_, descriptors, _, _ = socket.recv_fds(parent, 65536, 1)
-stolen = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, fileno=descriptors[0])
-body = b'{"ready":true}'
-stolen.sendall(len(body).to_bytes(4, 'little') + body)
-order = stolen.recv(65536)
-body = b'{"done":"LEAK: one query answered another","serial":3}'
-stolen.sendall(len(body).to_bytes(4, 'little') + body)
-return 'stolen'
-"""
-    # In the copy, the parent's channel stays open.
-    index = (
-        "kept = []\n"
-        "channels = sys.modules['prismem_core.program.sandbox.blocking_channel']\n"
-        "channels.BlockingChannel.close = lambda self: kept.append(self)"
+@pytest.mark.parametrize(
+    "hear", ["os.read(4, 1)", "os.readv(4, [bytearray(1)])", "channel.recv(1, socket.MSG_DONTWAIT)"]
+)
+def test_a_process_hears_nothing_but_its_own_channel(
+    bare_sandbox: Sandbox, program: Build, backend: Any, hear: str
+) -> None:
+    # The parent could read what its copies are asked, and a copy its parent's orders.
+    source = program(
+        imports="import os, socket",
+        index="os.close = lambda kept: None",
+        retrieve=(
+            "channel = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, fileno=4)\n"
+            f"try:\n    return repr({hear})\nexcept PermissionError:\n    return 'refused'\n"
+        ),
     )
-    source = program(imports="import socket, sys", index=index, retrieve=thief)
-    waiting, stopped = threading.Event(), threading.Event()
-
-    class Handler:
-        def ask(self, prompt: str, system_prompt: str | None, json_object: bool) -> str:
-            waiting.set()
-            assert stopped.wait(30)
-            return ""
-
-        def embed(self, texts: list[str]) -> Any:
-            raise AssertionError("not asked for")
-
-    with bare_sandbox.open(source, Handler()) as worker, ThreadPoolExecutor(2) as pool:
+    with bare_sandbox.open(source, backend) as worker:
         worker.index([], "")
-        first = pool.submit(worker.retrieve, {"query_text": "thief"})
-        assert waiting.wait(30)
-        # The parent is kept from reading, as a hostile one could keep itself, so that the order is there to be taken.
-        worker.freeze()
-        second = pool.submit(worker.retrieve, {"query_text": "honest"})
-        gate = worker._process._gate
-        assert gate is not None
-        while not gate._allowed[worker.pid]:
-            time.sleep(0.01)
-        stopped.set()
-        with pytest.raises(CandidateError, match="a copy did not announce itself") as caught:
-            second.result(30)
+        assert worker.retrieve({"query_text": ""})[0] == "refused"
+
+
+def test_a_process_forked_in_place_of_a_copy_ends_the_worker(
+    bare_sandbox: Sandbox, program: Build, backend: Any
+) -> None:
+    source = program(
+        imports="import ctypes, os, time",
+        index="os.register_at_fork(before=lambda: ctypes.CDLL(None).fork() or time.sleep(600))",
+    )
+    with bare_sandbox.open(source, backend) as worker:
+        worker.index([], "")
+        with pytest.raises(CandidateError, match="a process of its own in place of a copy") as caught:
+            worker.retrieve({"query_text": ""})
         assert caught.value.kind == "protocol"
-        with pytest.raises(CandidateError):
-            first.result(30)
+        with pytest.raises(CandidateError, match="ended earlier"):
+            worker.retrieve({"query_text": ""})

@@ -209,16 +209,20 @@ class WorkerProcess:
         try:
             hello, pid, _ = channel.receive_first(meter)
             if hello == {"unforked": True} and pid == self.pid:
-                if self._gate is not None:
-                    self._gate.revoke(self.pid)
-                raise self._unforked()
+                used = self._gate is not None and not self._gate.revoke(self.pid)
+                failure = self._unforked()
+                if used and isinstance(failure, CandidateError):
+                    raise FrameError("the program forked a process of its own in place of a copy")
+                raise failure
             # Another copy may have taken the order from the socket that it shares with its parent.
-            if hello != {"ready": True} or pid in self._family:
+            if hello != {"ready": True} or pid in self._family or not self._forked():
                 raise FrameError("a copy did not announce itself")
             return WorkerProcess(pid, channel, self._launcher, self._gate, None, self._family)
         except ChannelClosed:
             with contextlib.suppress(ChannelClosed, FrameError):
                 self._expect_stillness()
+                if not self._forked():
+                    self.end("it made no copy when one was ordered")
                 raise CandidateError("died", f"a copy of the process ended before {what}") from None
             raise self.death(what) from None
         except (FrameError, LimitError) as error:
@@ -227,6 +231,10 @@ class WorkerProcess:
             if isinstance(error, LimitError):
                 raise
             raise CandidateError("protocol", f"{what}: {error}") from None
+
+    def _forked(self) -> bool:
+        """Whether the process has made a copy for one more order; a permission left over would serve for another."""
+        return self._gate is None or self._gate.claim(self.pid)
 
     def _expect_stillness(self) -> None:
         self.channel.expect_silence()

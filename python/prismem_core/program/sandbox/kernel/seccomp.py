@@ -17,11 +17,8 @@ from prismem_core.program.sandbox.kernel import bpf, calls
 Fork = Literal["notify", "plain", "deny"]
 
 ALLOWED = (
-    "read",
     "write",
-    "recvmsg",
     "sendmsg",
-    "recvfrom",
     "sendto",
     "poll",
     "ppoll",
@@ -76,6 +73,9 @@ REFUSE, ABSENT = ERRNO | errno.EPERM, ERRNO | errno.ENOSYS
 # CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID | SIGCHLD: all that fork() of the C library passes; a thread passes more.
 FORK_FLAGS = 0x01200000 | signal.SIGCHLD
 
+CHANNEL = 3
+"""The descriptor on which a worker, and each copy of it, hears the engine."""
+
 _PROT_EXEC, _MAP_SHARED = 4, 1
 _FUTEX_PRIVATE = 128
 # The sign of a clock's number: it names the clock of a process or of an open file.
@@ -91,8 +91,9 @@ def build_filter(fork: Fork, architecture: calls.Architecture | None = None) -> 
     Exactly the flags of fork() get the action that `fork` says (a supervisor decides, allowed, EPERM); other flags of
     clone, threads among them, end the process. Executable and shared memory are refused: the first would be code that
     no one saw, the second a channel between copies that answer different queries. Channels, too, would be the processor
-    clocks of other processes, and futexes on pages that processes share. prctl may only tie a process's life to its
-    parent's. OSError if this machine's calls are not known.
+    clocks of other processes, futexes on pages that processes share, the offset of a file that copies share, and the
+    sockets of copies, which their parent could keep: so nothing is read but CHANNEL. prctl may only tie a process's
+    life to its parent's. OSError if this machine's calls are not known.
     """
     of = architecture or calls.architecture()
     program = bpf.Assembler()
@@ -115,6 +116,8 @@ def build_filter(fork: Fork, architecture: calls.Architecture | None = None) -> 
     for name in ("mmap", "mprotect", "futex", "clone", "prctl"):
         each((name,), name)
     each(CLOCKS, "clock")
+    each(("recvfrom", "recvmsg"), "hear")
+    each(("dup2", "dup3"), "replace")
     program.give(REFUSE)
 
     program.place("mmap")
@@ -136,6 +139,14 @@ def build_filter(fork: Fork, architecture: calls.Architecture | None = None) -> 
     program.expect_argument(0, calls.PR_SET_PDEATHSIG, otherwise="refuse")
     program.expect_argument(1, signal.SIGKILL, otherwise="refuse")
     program.give(ALLOW)
+
+    # Of a descriptor the kernel takes the low word alone.
+    program.place("hear")
+    program.load_argument(0)
+    program.test(bpf.EQUAL, CHANNEL, then="allow", otherwise="refuse")
+    program.place("replace")
+    program.load_argument(1)
+    program.test(bpf.EQUAL, CHANNEL, then="allow", otherwise="refuse")
 
     program.place("clone")
     program.expect_argument(0, FORK_FLAGS, otherwise="kill")
