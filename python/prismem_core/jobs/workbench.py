@@ -55,9 +55,9 @@ class Workbench:
             raise
         chat = CachedChat(self.roles.chat, self.cache, self.ledger, workers=settings.workers)
         embedder = CachedEmbedder(self.roles.embedder, self.cache, self.ledger)
-        pipeline = Pipeline(chat, embedder, self.cache, self.sandbox, settings.pipeline(), progress, self.ledger)
+        self.pipeline = Pipeline(chat, embedder, self.cache, self.sandbox, settings.pipeline(), progress, self.ledger)
         scoring: Scoring = OfflineScoring(dataset) if settings.score == "offline" else JudgeScoring(self.roles.judge)
-        self.evaluator = Evaluator(pipeline, dataset, self.roles.judge, scoring)
+        self.evaluator = Evaluator(self.pipeline, dataset, self.roles.judge, scoring)
 
     def usage(self) -> tuple[int, int, int]:
         """Calls made by the run so far, then what this process asked for and what of it the cache answered."""
@@ -68,6 +68,7 @@ class Workbench:
 
     def close(self) -> None:
         """End the workers, then close the ledger and the cache."""
+        self.pipeline.close()
         self.sandbox.close()
         self.ledger.close()
         self.cache.close()
