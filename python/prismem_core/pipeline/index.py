@@ -64,7 +64,6 @@ class MemoryBuilder:
     def __init__(
         self,
         sandbox: Sandbox,
-        limits: Limits,
         cache: ExecutionCache,
         flights: Flights,
         pool: FrozenMemories,
@@ -74,27 +73,28 @@ class MemoryBuilder:
         self.flights = flights
         self.pool = pool
         self._sandbox = sandbox
-        self._limits = limits
         self._holdings = holdings
 
-    def build(self, recipe: IndexRecipe, make_backend: MakeBackend) -> Lease:
+    def build(self, recipe: IndexRecipe, limits: Limits, make_backend: MakeBackend) -> Lease:
         """A memory from the recipe; raises CandidateError when construction or `index` fails.
 
         Where the process was lost, all is done again: the usage of half a memory counts for nothing.
         """
         watch = Stopwatch()
         with self.cache.collecting() as uses:
-            worker, held, usage = again_if_lost(lambda: self._build(recipe, make_backend))
+            worker, held, usage = again_if_lost(lambda: self._build(recipe, limits, make_backend))
         return self.pool.add(recipe.key, recipe.source, worker, held, Making(usage.to_dict(), watch.tokens(), uses))
 
-    def _build(self, recipe: IndexRecipe, make_backend: MakeBackend) -> tuple[MemoryWorker, Held | None, StageUsage]:
+    def _build(
+        self, recipe: IndexRecipe, limits: Limits, make_backend: MakeBackend
+    ) -> tuple[MemoryWorker, Held | None, StageUsage]:
         held = None if self._holdings is None else self._holdings.memory()
         backend = make_backend(held)
         worker = None
         try:
             with self.flights.flight():
                 collections = None if held is None else held.limits
-                worker = self._sandbox.open(recipe.source, backend, self._limits, collections)
+                worker = self._sandbox.open(recipe.source, backend, limits, collections)
                 for units, raw_text in recipe.groups:
                     worker.index([dict(unit) for unit in units], raw_text)
         except BaseException:
@@ -113,13 +113,20 @@ class BuiltMemory:
     """
 
     def __init__(
-        self, recipe: IndexRecipe, builder: MemoryBuilder, make_backend: MakeBackend, *, own: bool = False
+        self,
+        recipe: IndexRecipe,
+        limits: Limits,
+        builder: MemoryBuilder,
+        make_backend: MakeBackend,
+        *,
+        own: bool = False,
     ) -> None:
         self.key = recipe.key
         self.flights = builder.flights
         self.broken: CandidateError | None = None
         """Why it cannot be built, so that what fails is the fault of `index`."""
         self._recipe = recipe
+        self._limits = limits
         self._builder = builder
         self._make_backend = make_backend
         self._own = own
@@ -154,7 +161,7 @@ class BuiltMemory:
         """The same memory once more, built by itself to compare with."""
         with self._building:
             if self._twin is None:
-                self._twin = BuiltMemory(self._recipe, self._builder, self._make_backend, own=True)
+                self._twin = BuiltMemory(self._recipe, self._limits, self._builder, self._make_backend, own=True)
             return self._twin
 
     def distrust(self) -> None:
@@ -187,7 +194,7 @@ class BuiltMemory:
                 cache.note(lease.making.uses)
                 return lease
         try:
-            lease = self._builder.build(self._recipe, self._make_backend)
+            lease = self._builder.build(self._recipe, self._limits, self._make_backend)
         except CandidateError as error:
             self.broken = error
             raise

@@ -122,7 +122,7 @@ class Pipeline:
         )
         budget = default_budget() if self.settings.frozen_bytes is None else self.settings.frozen_bytes
         frozen = FrozenMemories(budget)
-        self._builder = MemoryBuilder(sandbox, self.settings.limits, cache, self._flights, frozen, holdings)
+        self._builder = MemoryBuilder(sandbox, cache, self._flights, frozen, holdings)
         self._check = ReuseCheck(self.settings.verify_reuse)
         self._finalizer = weakref.finalize(self, frozen.close)
         self._segments: dict[tuple[str, str], tuple[Group, ...]] = {}
@@ -331,7 +331,7 @@ class Pipeline:
             self._roles_identity,
             self.settings.digest,
         )
-        return BuiltMemory(recipe, self._builder, partial(self._backend, "index", keys.index))
+        return BuiltMemory(recipe, self.settings.limits, self._builder, partial(self._backend, "index", keys.index))
 
     def _backend(self, stage: str, code: str, held: Held | None) -> EngineBackend:
         salt = code if self.settings.reuse == "off" else ""
