@@ -13,6 +13,7 @@ from typing import Any, Literal
 from prismem_core.pipeline.keys import RETRIEVE_ROOTS, Reuse, StageKeys, stage_keys
 from prismem_core.program.changes import Change, DynamicLookup, chains_to, changes, dynamic_lookups
 from prismem_core.program.components import NAMED, STAGES, reaching, restart_stage
+from prismem_core.program.grafting import Graft, plan_graft
 from prismem_core.program.interface import ProgramInterface
 from prismem_core.program.program import Program
 from prismem_core.program.reachability import INDEX_ROOTS
@@ -165,7 +166,7 @@ class _Pair:
         if old.retrieve != new.retrieve:
             why = self._other_key("retrieval", mode)
             if indexing.state == "reused":
-                why += "; memories are built again from the stored units, and every call that takes is in the cache"
+                why += f"; {self._memories()}, and every call that takes is in the cache"
             return StageReuse("retrieval", "again", why)
         if indexing.state == "again":
             return StageReuse("retrieval", "again", "it searches memories that other code built")
@@ -174,6 +175,13 @@ class _Pair:
             return StageReuse("retrieval", "where equal", why)
         why = self._untouched("retrieve", self.by_retrieve, self.by_index, "Memory.index")
         return StageReuse("retrieval", "reused", why)
+
+    def _memories(self) -> str:
+        """Where memories with a key of the parent's come from."""
+        planned = plan_graft(self.parent.source, self.candidate.source)
+        if isinstance(planned, Graft):
+            return "a memory that is still kept takes the change in, others are built again from the stored units"
+        return f"memories are built again from the stored units, because {planned.reason}"
 
     def _answer(self, mode: Reuse, same_key: bool, retrieval: StageReuse) -> StageReuse:
         if self.before.answer_instruction != self.after.answer_instruction:
