@@ -9,6 +9,7 @@ import socket
 from collections.abc import Callable
 
 import pytest
+from tests.program.sandbox.outer_sandbox import refusing
 
 from prismem_core.program.sandbox.kernel import bpf, calls, namespaces, seccomp
 
@@ -150,11 +151,11 @@ def test_without_a_mount_namespace_of_its_own_nothing_is_mounted(apart: Callable
 
 
 def test_a_sandbox_around_that_denies_unshare_is_told_in_words(
-    apart: Callable[..., str], foreign_filter: Callable[..., bytes]
+    apart: Callable[..., str],
 ) -> None:
     def deed() -> str:
         calls.prctl(calls.PR_SET_NO_NEW_PRIVS, 1)
-        seccomp.install(foreign_filter(unshare=errno.EPERM), listener=False)
+        seccomp.install(refusing(unshare=errno.EPERM), listener=False)
         return _unchanged_by_refusal()
 
     told = apart(deed)
