@@ -176,6 +176,7 @@ class FrozenMemories:
     def _let_go(self, frozen: _Frozen, keep: bool) -> None:
         with self._lock:
             frozen.users -= 1
+            self._touch(frozen)
             frozen.kept = frozen.kept and keep
             if frozen.users == 0 and frozen.kept and not self._closed and self._budget > 0:
                 if frozen.bytes == 0:
