@@ -151,6 +151,7 @@ def test_a_request_has_no_place_for_tools() -> None:
 def asked_with(**arguments: Any) -> ChatRequest:
     """The request that `backend.ask` makes."""
     from prismem_core.pipeline.backend import EngineBackend
+    from prismem_core.pipeline.flights import Flights
     from prismem_core.roles.protocols import ChatReply
 
     sent: list[ChatRequest] = []
@@ -165,7 +166,7 @@ def asked_with(**arguments: Any) -> ChatRequest:
     class Embedder:
         identity, dimension = "none", 1
 
-    EngineBackend(Chat(), Embedder(), "index", 64, "").ask(**arguments)  # type: ignore[arg-type]
+    EngineBackend(Chat(), Embedder(), "index", 64, "", Flights(1)).ask(**arguments)  # type: ignore[arg-type]
     return sent[0]
 
 

@@ -13,6 +13,7 @@ from prismem_core.jobs.evolution_job import UNSAFE_CACHE, silent, start_source
 from prismem_core.jobs.isolation import OnIsolation, confine, untold
 from prismem_core.jobs.settings import JobSettings
 from prismem_core.jobs.workbench import Workbench
+from prismem_core.program.failure_words import explained
 from prismem_core.program.program import Program
 from prismem_core.program.validation import uses_collections
 from prismem_core.runs.report.tables import Table, number
@@ -87,7 +88,8 @@ def evaluate_programs(
             if evaluation.failure is not None:
                 task_id, failure = evaluation.failure
                 where = f", line {failure.line}" if failure.line else ""
-                result["failed"][name] = f"{name}{where}: {failure.stage} failed on {task_id}: {failure.message}"
+                words = explained(failure.kind, failure.message, settings.pipeline().limits)
+                result["failed"][name] = f"{name}{where}: {failure.stage} failed on {task_id}: {words}"
                 continue
             result["programs"][name] = summarise(evaluation)
             rows += [

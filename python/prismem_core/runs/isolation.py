@@ -12,7 +12,7 @@ TIERS = ("strict", "standard", "weak")
 """From the strongest to the weakest; what each needs stands in docs/security.md."""
 
 FLAG = "--unsafe-no-sandbox"
-_UNRECORDED = "an earlier session of the run recorded no layers"
+_UNRECORDED = "a session recorded no layers"
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Isolation:
             "tier": self.tier,
             "unsafe": self.unsafe,
             "missing": list(self.missing),
-            "layers": {name: dict(layer) for name, layer in self.layers.items()},
+            "layers": [{"name": name, **layer} for name, layer in self.layers.items()],
         }
 
     @property
@@ -45,8 +45,9 @@ class Isolation:
         """One sentence for reports and terminals."""
         missing = f"missing: {', '.join(self.missing) if self.missing else 'none'}"
         if self.tier == "weak":
+            how = FLAG if self.unsafe else _UNRECORDED
             return (
-                f"WEAK: programs ran WITHOUT kernel confinement ({FLAG}) and could do whatever the user can; "
+                f"WEAK: programs ran WITHOUT kernel confinement ({how}) and could do whatever the user can; "
                 f"layers {missing}"
             )
         told = f"; begun or resumed with {FLAG}, which was not needed" if self.unsafe else ""
@@ -76,7 +77,7 @@ def isolation_from_json(value: Mapping[str, Any]) -> Isolation:
     if value == {}:
         return Isolation("weak", False, {"seccomp": {"state": "missing", "witness": _UNRECORDED}}, ("seccomp",))
     try:
-        layers = {name: {"state": e["state"], "witness": e["witness"]} for name, e in value["layers"].items()}
+        layers = {one["name"]: {"state": one["state"], "witness": one["witness"]} for one in value["layers"]}
         found = Isolation(value["tier"], value["unsafe"], layers, tuple(value["missing"]))
     except (KeyError, TypeError, AttributeError) as error:
         raise RunError(f"the run's isolation is damaged ({error}); restore run.json from a copy") from None

@@ -209,9 +209,11 @@ class WorkerProcess:
         try:
             hello, pid, _ = channel.receive_first(meter)
             if hello == {"unforked": True} and pid == self.pid:
-                if self._gate is not None and not self._gate.revoke(self.pid):
+                used = self._gate is not None and not self._gate.revoke(self.pid)
+                failure = self._unforked()
+                if used and isinstance(failure, CandidateError):
                     raise FrameError("the program forked a process of its own in place of a copy")
-                raise self._unforked()
+                raise failure
             # Another copy may have taken the order from the socket that it shares with its parent.
             if hello != {"ready": True} or pid in self._family or not self._forked():
                 raise FrameError("a copy did not announce itself")

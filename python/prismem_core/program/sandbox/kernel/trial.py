@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from prismem_core.program.sandbox.kernel import calls
+
 # Only a child that hangs is ever waited for so long.
 PATIENCE_SECONDS = 10.0
 
@@ -67,12 +69,13 @@ class Child:
     """A process of its own session that runs `deed` and tells its result or its reason for Missing, once."""
 
     def __init__(self, deed: Callable[[], str]) -> None:
-        self._deadline = time.monotonic() + PATIENCE_SECONDS
+        self._started = time.monotonic()
         self.told, writable = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
             try:
                 os.setsid()
+                calls.prctl(calls.PR_SET_PDEATHSIG, signal.SIGKILL)
                 os.write(writable, _message(deed))
             finally:
                 os._exit(0)
@@ -83,7 +86,7 @@ class Child:
         poll = select.poll()
         for descriptor in descriptors:
             poll.register(descriptor, select.POLLIN)
-        ready = poll.poll(max(0.0, self._deadline - time.monotonic()) * 1000)
+        ready = poll.poll(max(0.0, self._started + PATIENCE_SECONDS - time.monotonic()) * 1000)
         if not ready:
             raise Missing(f"the process that tried it was still at it after {PATIENCE_SECONDS:g} s")
         return [descriptor for descriptor, _ in ready]

@@ -148,12 +148,17 @@ def _ends(put_on: Callable[[], None], deed: Callable[[], None]) -> bool:
     deed()
     pid = os.fork()
     if pid == 0:
+        reason = 0
         try:
             put_on()
             deed()
+        except OSError as error:
+            reason = error.errno or 0
         finally:
-            os._exit(0)
+            os._exit(reason)
     status = os.waitpid(pid, 0)[1]
+    if os.WIFEXITED(status) and os.WEXITSTATUS(status):
+        raise Missing(f"the filter cannot be put on: {os.strerror(os.WEXITSTATUS(status))}")
     return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGSYS
 
 
