@@ -26,7 +26,7 @@ _NAMES = {
     "proc": (
         "affinity clone3 clone_files clone_parent daemon exec_shell fork_in_copy_hook fork_in_index "
         "fork_twice fork_unordered posix_spawn priority scheduler session signal_all signal_descriptor "
-        "signal_engine signal_low_numbers signal_queue signal_thread threads"
+        "signal_engine signal_low_numbers signal_queue signal_thread"
     ),
     "undo": "dumpable filter limits parent_death root subreaper",
     "unicode": "identifier",
@@ -47,4 +47,4 @@ LEAK_TOGETHER = {"root": (_NAMESPACES, _KEYS), "ordinary": (_NAMESPACES, _KEYS, 
 
 # What a kernel may lack or refuse by itself is not named here: exec_thirty_two_bit, file_handle, file_xattr, kern_perf,
 # kern_secret_memory, kern_userfaultfd, undo_personality. Nor is what depends on who is quicker: channel_parent_listens,
-# channel_steal_order, proc_many_forks.
+# channel_steal_order, proc_many_forks, proc_threads.
