@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any, cast
 
 from scripted_laboratory import task
@@ -10,6 +11,7 @@ from scripted_laboratory import task
 from prismem_core.evaluation.evaluate import Evaluation, Evaluator, Outcome
 from prismem_core.evaluation.scoring import Scored
 from prismem_core.evolution.task_laboratory import TaskLaboratory
+from prismem_core.pipeline.pipeline import PipelineSettings
 from prismem_core.pipeline.trace import Failure, StageUsage, Trace
 from prismem_core.program.program import Program
 from prismem_core.program.sandbox import Sandbox
@@ -24,7 +26,7 @@ SCORES = {"t0": 0.25, "t1": 0.75, "v0": 1.0}
 class Counted:
     """An evaluator whose scores are written down; tasks in `broken` fail. It tells what it was asked for."""
 
-    pipeline = None
+    pipeline = SimpleNamespace(settings=PipelineSettings())
 
     def __init__(self, broken: Sequence[str] = ()) -> None:
         self.dataset = self

@@ -11,6 +11,7 @@ from prismem_core.evolution.laboratory import SilentObserver
 from prismem_core.evolution.settings import build_settings
 from prismem_core.jobs.evolution_job import EvolutionJob, start_source
 from prismem_core.jobs.settings import build_job_settings
+from prismem_core.program.sandbox import sandbox as sandbox_module
 from prismem_core.tasks.datasets import load, write_jsonl
 from prismem_core.tasks.history import History
 from prismem_core.tasks.task import Dataset
@@ -69,3 +70,14 @@ def make_job(small_data: Path, small_parts: dict[str, Sequence[str]]) -> Callabl
 @pytest.fixture
 def observer() -> SilentObserver:
     return SilentObserver()
+
+
+@pytest.fixture
+def leave_off(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Sandboxes that are opened from now on do without the layers named, as on a kernel that lacks them."""
+    real = sandbox_module.Launcher
+
+    def leave(*names: str) -> None:
+        monkeypatch.setattr(sandbox_module, "Launcher", lambda without: real({*without, *names}))
+
+    return leave

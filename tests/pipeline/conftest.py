@@ -57,6 +57,7 @@ class World:
         self.chat = CountingChat()
         self.ledger = Ledger()
         self.sandbox = sandbox
+        self._lasting: dict[str, Pipeline] = {}
         self.histories = {
             "one": History(
                 "one", (_session("1", "8 May 2023", "Ann", "Bob"), _session("2", "9 June 2023", "Ann", "Bob"))
@@ -78,6 +79,12 @@ class World:
             PipelineSettings(reuse=reuse, workers=workers, **settings),  # type: ignore[arg-type]
             ledger=self.ledger,
         )
+
+    def lasting(self, reuse: str) -> Pipeline:
+        """One pipeline for all programs, whose memories outlive each."""
+        if reuse not in self._lasting:
+            self._lasting[reuse] = self.pipeline(reuse)
+        return self._lasting[reuse]
 
     def calls(self) -> dict[str, int]:
         """Model calls by purpose and embedded texts since the last look."""

@@ -35,7 +35,7 @@ GENERATION = 5
 def outcome(world: World, source: str, reuse: str) -> tuple[Any, ...]:
     """Everything that the stages of a run gave, or why the program could not be run."""
     try:
-        result = world.pipeline(reuse).run(Program(source), world.histories, world.questions)
+        result = world.lasting(reuse).run(Program(source), world.histories, world.questions)
     except ProgramError as error:
         return error.code, str(error), error.line
     units = {name: history.units for name, history in result.histories.items()}

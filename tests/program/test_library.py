@@ -18,7 +18,7 @@ from prismem_core.program.components import code_digest
 from prismem_core.program.interface import OUT_CHAR_BUDGET
 from prismem_core.program.sandbox import CollectionBackend, CollectionLimits, MemoryWorker, Sandbox
 from prismem_core.program.validation import gate, validate
-from prismem_core.program.validation.synthetic import StubBackend
+from prismem_core.program.validation.stub_backend import StubBackend
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,19 @@ from typing import Annotated
 
 import typer
 
-from prismem_core.cli.options import Data, Device, InterfaceOption, Sets, SettingsFile, SplitFile, Workers, parse_sets
+from prismem_core.cli.isolation import tell_isolation
+from prismem_core.cli.options import (
+    Data,
+    Device,
+    InterfaceOption,
+    Require,
+    Sets,
+    SettingsFile,
+    SplitFile,
+    Unsafe,
+    Workers,
+    parse_sets,
+)
 
 
 def evaluate_command(
@@ -29,6 +41,8 @@ def evaluate_command(
     ] = None,
     settings: SettingsFile = None,
     sets: Sets = None,
+    require: Require = None,
+    unsafe_no_sandbox: Unsafe = False,
 ) -> None:
     """Evaluate any programs or baselines on any data, with the same reader for all of them.
 
@@ -37,7 +51,7 @@ def evaluate_command(
     from prismem_core.errors import CandidateError, SettingsError
     from prismem_core.jobs.evaluation_job import evaluate_programs, evaluation_tables
     from prismem_core.jobs.settings import JobSettings, load_job_settings
-    from prismem_core.runs.report.terminal import draw, make_console
+    from prismem_core.runs.report.terminal import draw, isolation_text, make_console
     from prismem_core.tasks.datasets import read_split
 
     job_sets, unknown = parse_sets(sets, set(JobSettings.model_fields))
@@ -45,7 +59,7 @@ def evaluate_command(
         raise SettingsError(
             f"{next(iter(unknown))!r} is no setting of an evaluation; see the table [job] in docs/settings.md"
         )
-    given = {"workers": workers, "device": device, "interface": interface}
+    given = {"workers": workers, "device": device, "interface": interface, "sandbox_require": require}
     job, _ = load_job_settings(settings, {**job_sets, **{k: v for k, v in given.items() if v is not None}}, {})
     parts = None if split is None else read_split(split)
     console = make_console()
@@ -54,11 +68,23 @@ def evaluate_command(
         if not as_json:
             console.print(text, highlight=False, markup=False, soft_wrap=True)
 
-    result = evaluate_programs(program, data, parts, part, job, cache, questions, announce)
+    result = evaluate_programs(
+        program,
+        data,
+        parts,
+        part,
+        job,
+        cache,
+        questions,
+        announce,
+        unsafe=unsafe_no_sandbox,
+        on_isolation=tell_isolation,
+    )
     if as_json:
         print(json.dumps(result, ensure_ascii=False, indent=2))
     elif result["programs"]:
         for table in evaluation_tables(result):
             console.print(draw(table, console.width))
+        console.print(isolation_text(result["isolation"]))
     if result["failed"]:
         raise CandidateError("error", "; ".join(result["failed"].values()))

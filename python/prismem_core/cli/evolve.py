@@ -8,7 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from prismem_core.cli.options import Data, Device, InterfaceOption, Sets, SettingsFile, SplitFile, Workers, parse_sets
+from prismem_core.cli.isolation import tell_isolation
+from prismem_core.cli.options import (
+    Data,
+    Device,
+    InterfaceOption,
+    Require,
+    Sets,
+    SettingsFile,
+    SplitFile,
+    Unsafe,
+    Workers,
+    parse_sets,
+)
 from prismem_core.cli.progress import ProgressObserver
 
 if TYPE_CHECKING:
@@ -33,6 +45,8 @@ def evolve_command(
     ] = None,
     settings: SettingsFile = None,
     sets: Sets = None,
+    require: Require = None,
+    unsafe_no_sandbox: Unsafe = False,
 ) -> None:
     """Evolve a memory program on a data set and report start against result.
 
@@ -52,7 +66,10 @@ def evolve_command(
     job_sets, evolution_sets = parse_sets(sets, set(JobSettings.model_fields))
     job_settings, evolution_settings = load_job_settings(
         settings,
-        {**job_sets, **_given(workers=workers, device=device, reuse=reuse, interface=interface)},
+        {
+            **job_sets,
+            **_given(workers=workers, device=device, reuse=reuse, interface=interface, sandbox_require=require),
+        },
         {**evolution_sets, **_given(seed=seed, strategy=strategy)},
     )
     job = EvolutionJob(
@@ -63,7 +80,19 @@ def evolve_command(
         start_source(start),
         None if cache is None else str(cache.absolute()),
     )
-    _follow(run, lambda observer: start_run(run, job, observer, observer.announce, observer.watch), evolution_settings)
+    _follow(
+        run,
+        lambda observer: start_run(
+            run,
+            job,
+            observer,
+            observer.announce,
+            observer.watch,
+            unsafe=unsafe_no_sandbox,
+            on_isolation=tell_isolation,
+        ),
+        evolution_settings,
+    )
 
 
 def resume_command(
@@ -71,6 +100,8 @@ def resume_command(
     workers: Workers = None,
     device: Device = None,
     data: Annotated[str | None, typer.Option("--data", help="Where the data set lies now, if it has moved.")] = None,
+    require: Require = None,
+    unsafe_no_sandbox: Unsafe = False,
 ) -> None:
     """Go on with a run that was stopped; what was finished is neither lost nor paid for again."""
     from prismem_core.evolution.settings import build_settings
@@ -80,7 +111,17 @@ def resume_command(
     settings = build_settings(read_manifest(run).settings)
     _follow(
         run,
-        lambda observer: resume_run(run, observer, workers=workers, device=device, data=data, watch=observer.watch),
+        lambda observer: resume_run(
+            run,
+            observer,
+            workers=workers,
+            device=device,
+            data=data,
+            watch=observer.watch,
+            require=require,
+            unsafe=unsafe_no_sandbox,
+            on_isolation=tell_isolation,
+        ),
         settings,
     )
 

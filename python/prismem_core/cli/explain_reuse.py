@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from prismem_core.cli.isolation import tell_isolation
+from prismem_core.cli.options import Require, Unsafe
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -30,6 +33,8 @@ def explain_reuse_command(
         list[Mode] | None, typer.Option("--reuse", help="content, paper or off; all of them by default.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print all of it as one JSON object.")] = False,
+    require: Require = None,
+    unsafe_no_sandbox: Unsafe = False,
 ) -> None:
     """Say what a revision re-executes: which components changed, where each mode begins again, what is reused and why.
 
@@ -37,25 +42,30 @@ def explain_reuse_command(
     """
     from prismem_core.errors import ProgramError
     from prismem_core.jobs.evolution_job import start_source
+    from prismem_core.jobs.isolation import confine
+    from prismem_core.jobs.settings import build_job_settings
     from prismem_core.pipeline.explanation import MODES, explain_reuse
     from prismem_core.program.program import Program
-    from prismem_core.program.sandbox import Sandbox
-    from prismem_core.runs.report.terminal import make_console
+    from prismem_core.runs.report.terminal import isolation_text, make_console
 
     sources = [start_source(name) for name in (parent, child)]
     shown = []
-    with Sandbox() as sandbox:
+    required = build_job_settings({} if require is None else {"sandbox_require": require}).sandbox_require
+    with confine(required, unsafe=unsafe_no_sandbox, on_isolation=tell_isolation) as confinement:
         for name, source in zip((parent, child), sources, strict=True):
             try:
-                shown.append(sandbox.describe(source))
+                shown.append(confinement.sandbox.describe(source))
             except ProgramError as error:
                 raise ProgramError(error.code, f"{name}: {error}", error.line) from error
     modes = [mode for mode in MODES if not reuse or mode in [chosen.value for chosen in reuse]]
     explanation = explain_reuse(Program(sources[0]), Program(sources[1]), shown[0], shown[1], modes)
     if as_json:
-        print(json.dumps(explanation.to_dict(), ensure_ascii=False, indent=2))
+        result = {**explanation.to_dict(), "isolation": confinement.isolation.to_json()}
+        print(json.dumps(result, ensure_ascii=False, indent=2))
     else:
-        _show(explanation, make_console())
+        console = make_console()
+        _show(explanation, console)
+        console.print(isolation_text(confinement.isolation.to_json()))
 
 
 def _show(explanation: Explanation, console: Console) -> None:

@@ -47,6 +47,20 @@ Device = Annotated[
     str | None,
     typer.Option("--device", help="cpu, cuda or cuda:N: what searches embeddings first; never changes a result."),
 ]
+Require = Annotated[
+    str | None,
+    typer.Option(
+        "--require", help="standard or strict: refuse to run below this tier of the sandbox (docs/security.md)."
+    ),
+]
+Unsafe = Annotated[
+    bool,
+    typer.Option(
+        "--unsafe-no-sandbox",
+        help="Run programs where they cannot be confined, as your own user; marks every result. Only for programs "
+        "that you have read.",
+    ),
+]
 Workers = Annotated[int | None, typer.Option("--workers", help="Threads; never changes a result.", min=1)]
 
 

@@ -11,6 +11,7 @@ from prismem_core.evaluation.judge import cut_reply
 from prismem_core.evaluation.metrics import evidence_recall
 from prismem_core.evaluation.scoring import Scored, Scoring
 from prismem_core.pipeline.pipeline import ExtractedHistory, Pipeline
+from prismem_core.pipeline.structured import without_reasoning
 from prismem_core.pipeline.trace import Failure, StageUsage, Trace
 from prismem_core.program.program import Program
 from prismem_core.roles.protocols import Judge, Verdict
@@ -121,7 +122,8 @@ class Evaluator:
         )
 
     def _cut(self, trace: Trace) -> Trace:
-        return replace(trace, answer=cut_reply(trace.answer, self.dataset.reply_words))
+        # Reasoning quotes the retrieved text, which whoever grades must not see.
+        return replace(trace, answer=cut_reply(without_reasoning(trace.answer), self.dataset.reply_words))
 
     def _outcome(self, task: Task, traces: Mapping[str, Trace]) -> Outcome:
         trace = traces[task.id]

@@ -11,6 +11,7 @@ from prismem_core.evaluation.diagnostics_table import DiagnosticsTable, Lengths
 from prismem_core.evaluation.evaluate import Evaluation, Evaluator
 from prismem_core.evaluation.score_table import summarise
 from prismem_core.evolution.laboratory import CandidateFailure, Purpose, SetEvaluation, ValidationOutcome
+from prismem_core.program.failure_words import explained
 from prismem_core.program.interface import Interface
 from prismem_core.program.program import Program
 from prismem_core.program.sandbox import Sandbox
@@ -65,7 +66,9 @@ class TaskLaboratory:
     def validate(self, source: str, parent: str | None) -> ValidationOutcome:
         """All checks of a candidate; no model call is made."""
         report = validate(source, parent, sandbox=self._sandbox, interface=self._interface)
-        return ValidationOutcome(report.code == "ok", report.code, report.message)
+        known = report.line is None or f"line {report.line}" in report.message
+        message = report.message if known else f"line {report.line}: {report.message}"
+        return ValidationOutcome(report.code == "ok", report.code, message)
 
     def evaluate(self, program_id: str, source: str, task_ids: Sequence[str], purpose: Purpose) -> SetEvaluation:
         """Scores of the tasks, or the first failure."""
@@ -76,7 +79,8 @@ class TaskLaboratory:
         details = summarise(evaluation)
         if evaluation.failure is not None:
             task_id, failure = evaluation.failure
-            message = f"{failure.stage} failed on task {task_id}: {failure.message}"
+            words = explained(failure.kind, failure.message, self._evaluator.pipeline.settings.limits)
+            message = f"{failure.stage} failed on task {task_id}: {words}"
             return SetEvaluation({}, CandidateFailure(failure.kind, message, failure.line), details)
         return SetEvaluation(evaluation.scores, None, details)
 

@@ -9,9 +9,11 @@ from typing import Any
 
 from prismem_core.errors import DataError, ProgramError, SettingsError
 from prismem_core.evaluation.score_table import summarise
-from prismem_core.jobs.evolution_job import silent, start_source
+from prismem_core.jobs.evolution_job import UNSAFE_CACHE, silent, start_source
+from prismem_core.jobs.isolation import OnIsolation, confine, untold
 from prismem_core.jobs.settings import JobSettings
 from prismem_core.jobs.workbench import Workbench
+from prismem_core.program.failure_words import explained
 from prismem_core.program.program import Program
 from prismem_core.program.validation import uses_collections
 from prismem_core.runs.report.tables import Table, number
@@ -32,16 +34,22 @@ def evaluate_programs(
     cache: Path | None = None,
     questions: Path | None = None,
     announce: Callable[[str], None] = silent,
+    *,
+    unsafe: bool = False,
+    on_isolation: OnIsolation = untold,
 ) -> dict[str, Any]:
     """Summaries by program name, as plain JSON.
 
     `part` is `train`, `valid`, `test` or `all`; `all` takes every question and needs no split. `questions` names a
-    JSON Lines file that gets one row a program and question, `announce` gets the lines on what was loaded. Raises
-    ProgramError for a program that does not load (before any is run). One that fails while it runs stands under
-    `failed` with the reason, and costs the others nothing.
+    JSON Lines file that gets one row a program and question, `announce` gets the lines on what was loaded,
+    `on_isolation` what confines the programs (the result holds it, too); `unsafe` lets them run where they cannot be
+    confined. Raises ProgramError for a program that does not load (before any is run). One that fails while it runs
+    stands under `failed` with the reason, and costs the others nothing.
     """
     if part not in PARTS:
         raise SettingsError(f"unknown part {part!r}; expected one of: {', '.join(PARTS)}")
+    if unsafe and cache is not None:
+        raise SettingsError(UNSAFE_CACHE)
     dataset = load(data)
     task_ids = _task_ids(dataset, parts, part)
     sources = {name: start_source(name) for name in programs}
@@ -57,7 +65,14 @@ def evaluate_programs(
         "failed": {},
     }
     rows: list[str] = []
-    with Workbench(dataset, settings, cache_directory=cache) as bench:
+    with (
+        confine(
+            settings.sandbox_require, unsafe=unsafe, interface=settings.interface, on_isolation=on_isolation
+        ) as confinement,
+        Workbench(dataset, settings, cache_directory=cache, confinement=confinement) as bench,
+    ):
+        isolation = confinement.isolation
+        result["isolation"] = isolation.to_json()
         result["roles"] = bench.roles.identities
         result["score"] = bench.evaluator.scoring.identity
         for name, source in sources.items():
@@ -68,15 +83,17 @@ def evaluate_programs(
             except ProgramError as error:
                 raise ProgramError(error.code, f"{name}: {error}", error.line) from error
         for name, source in sources.items():
-            evaluation = bench.evaluator.evaluate(Program(source), task_ids)
+            with bench.ledger.scope(program=Program(source).digest):
+                evaluation = bench.evaluator.evaluate(Program(source), task_ids)
             if evaluation.failure is not None:
                 task_id, failure = evaluation.failure
                 where = f", line {failure.line}" if failure.line else ""
-                result["failed"][name] = f"{name}{where}: {failure.stage} failed on {task_id}: {failure.message}"
+                words = explained(failure.kind, failure.message, settings.pipeline().limits)
+                result["failed"][name] = f"{name}{where}: {failure.stage} failed on {task_id}: {words}"
                 continue
             result["programs"][name] = summarise(evaluation)
             rows += [
-                json.dumps({"program": name, **outcome.to_dict()}, ensure_ascii=False)
+                json.dumps({"program": name, "tier": isolation.tier, **outcome.to_dict()}, ensure_ascii=False)
                 for outcome in evaluation.outcomes.values()
             ]
         result["calls"] = {f"{role}/{stage}": usage.to_dict() for (role, stage), usage in bench.ledger.totals().items()}

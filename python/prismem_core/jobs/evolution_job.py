@@ -11,7 +11,7 @@ from typing import Any
 
 import prismem_core
 from prismem_core.cache import MAX_NAME
-from prismem_core.errors import CacheError, DataError, ProgramError, RunError
+from prismem_core.errors import CacheError, DataError, ProgramError, RunError, SettingsError
 from prismem_core.evaluation.evaluate import Evaluation
 from prismem_core.evaluation.score_table import summarise
 from prismem_core.evolution.catalog_designer import CatalogDesigner
@@ -19,6 +19,7 @@ from prismem_core.evolution.engine import evolve
 from prismem_core.evolution.laboratory import Observer
 from prismem_core.evolution.settings import EvolutionSettings, build_settings
 from prismem_core.evolution.task_laboratory import TaskLaboratory
+from prismem_core.jobs.isolation import Confinement, OnIsolation, confine, untold
 from prismem_core.jobs.settings import JobSettings, build_job_settings
 from prismem_core.jobs.workbench import Workbench, make_roles
 from prismem_core.ops.screened import check_device
@@ -32,6 +33,9 @@ from prismem_core.tasks.task import Dataset, Split
 
 LEDGER = "calls.jsonl"
 CACHE = "cache"
+UNSAFE_CACHE = (
+    "a run without the sandbox must not fill a cache that others read; leave out --cache or --unsafe-no-sandbox"
+)
 
 
 @dataclass(frozen=True)
@@ -80,14 +84,34 @@ def start_run(
     observer: Observer,
     announce: Callable[[str], None] = silent,
     watch: Watch = unwatched,
+    *,
+    unsafe: bool = False,
+    on_isolation: OnIsolation = untold,
 ) -> Path:
     """Run a new job in `directory` (missing or empty) to its end; returns the directory.
 
-    `announce` gets the lines on what was loaded, `watch` the workbench before the work begins.
+    `announce` gets the lines on what was loaded, `watch` the workbench before the work begins, `on_isolation` what
+    confines programs. `unsafe` lets them run where they cannot be confined: this session only, and marked for good.
     """
     if job.job.device != "cpu":
         check_device(job.job.device)  # before there is a directory
+    _check_cache(job, unsafe)
     dataset, split = _prepare(job)
+    with _confined(job, unsafe, on_isolation) as confinement:
+        _start(directory, job, dataset, split, confinement, observer, announce, watch)
+    return directory
+
+
+def _start(
+    directory: Path,
+    job: EvolutionJob,
+    dataset: Dataset,
+    split: Split,
+    confinement: Confinement,
+    observer: Observer,
+    announce: Callable[[str], None],
+    watch: Watch,
+) -> None:
     manifest = Manifest(
         prismem_core.__version__,
         job.evolution.model_dump(),
@@ -100,17 +124,17 @@ def start_run(
             "start": job.start,
             "cache": job.cache,
         },
+        confinement.isolation.to_json(),
     )
     with Run.create(directory, manifest) as run:
         announce(summary(dataset, job.parts))
         try:
-            _go_on(run, job, dataset, split, observer, watch)
+            _go_on(run, job, dataset, split, confinement, observer, watch)
         except (CacheError, ProgramError):
             # A start that is refused leaves nothing behind: the same command works once the cause is mended.
             if not any(isinstance(event, ProgramAdded) for event in run.events):
                 run.discard(CACHE, LEDGER)
             raise
-    return directory
 
 
 def resume_run(
@@ -121,15 +145,19 @@ def resume_run(
     device: str | None = None,
     data: str | None = None,
     watch: Watch = unwatched,
+    require: str | None = None,
+    unsafe: bool = False,
+    on_isolation: OnIsolation = untold,
 ) -> Path:
     """Go on with a run where it stopped; a finished one is only completed where something is missing.
 
-    `data` names the data set where it lies now, should it have moved: its content must be that of the run.
+    `data` names the data set where it lies now, should it have moved: its content must be that of the run. `require`
+    takes the place of the run's own `sandbox_require`; the manifest keeps the weakest tier that a session had.
     """
     manifest = read_manifest(directory)
     extra = manifest.extra
     try:
-        given = {"workers": workers, "device": device}
+        given = {"workers": workers, "device": device, "sandbox_require": require}
         job_values = {**extra["job"], **{key: value for key, value in given.items() if value is not None}}
         job = EvolutionJob(
             manifest.data["source"] if data is None else data,
@@ -143,11 +171,25 @@ def resume_run(
         raise RunError(
             f"{directory}/{MANIFEST} does not say how to go on ({error}); restore it from a copy or start a new run"
         ) from None
+    _check_cache(job, unsafe)
     dataset, split = _prepare(job)
     roles = make_roles(job.job, quiet=True).identities
     with Run.open(directory, version=prismem_core.__version__, data_digest=dataset.digest, roles=roles) as run:
-        _go_on(run, job, dataset, split, observer, watch)
+        if run.finished and not _unmeasured(run, split):
+            return directory
+        with _confined(job, unsafe, on_isolation) as confinement:
+            run.confine(confinement.isolation)
+            _go_on(run, job, dataset, split, confinement, observer, watch)
     return directory
+
+
+def _confined(job: EvolutionJob, unsafe: bool, on_isolation: OnIsolation) -> Confinement:
+    return confine(job.job.sandbox_require, unsafe=unsafe, interface=job.job.interface, on_isolation=on_isolation)
+
+
+def _check_cache(job: EvolutionJob, unsafe: bool) -> None:
+    if unsafe and job.cache is not None:
+        raise SettingsError(UNSAFE_CACHE)
 
 
 def _prepare(job: EvolutionJob) -> tuple[Dataset, Split]:
@@ -161,7 +203,15 @@ def _prepare(job: EvolutionJob) -> tuple[Dataset, Split]:
     return annotate(dataset, split), split
 
 
-def _go_on(run: Run, job: EvolutionJob, dataset: Dataset, split: Split, observer: Observer, watch: Watch) -> None:
+def _go_on(
+    run: Run,
+    job: EvolutionJob,
+    dataset: Dataset,
+    split: Split,
+    confinement: Confinement,
+    observer: Observer,
+    watch: Watch,
+) -> None:
     directory = run.directory
     cache = Path(job.cache) if job.cache is not None else directory / CACHE
     with (
@@ -171,6 +221,7 @@ def _go_on(run: Run, job: EvolutionJob, dataset: Dataset, split: Split, observer
             cache_directory=cache,
             ledger_path=directory / LEDGER,
             progress=observer.on_stage_progress,
+            confinement=confinement,
         ) as bench,
         bench.cache.tagged(run=run_name(directory)),
     ):
@@ -195,22 +246,25 @@ def run_name(directory: Path) -> str:
     return directory.absolute().name[:MAX_NAME] or "run"
 
 
-def _measure_on_test(run: Run, bench: Workbench, split: Split, observer: Observer) -> None:
-    """Evaluate the start and the result on the test questions, once each, after every decision has been made."""
-    if not split.test:
-        return
+def _unmeasured(run: Run, split: Split) -> list[str]:
+    """Start and result of a finished run, where the test questions have not been put to them yet."""
     finished = [event for event in run.events if isinstance(event, RunFinished)]
     if not finished:
         raise RunError(f"{run.directory} ended without a result; resume it")
-    sources = {e.program: e.source for e in run.events if isinstance(e, ProgramAdded)}
     measured = {e.program for e in run.events if isinstance(e, Evaluated) and e.purpose == "test"}
-    for program in dict.fromkeys(("n00", finished[-1].final)):
-        if program in measured:
-            continue
-        observer.on_step(finished[-1].iteration, finished[-1].iteration, f"test {program}")
+    both = dict.fromkeys(("n00", finished[-1].final)) if split.test else {}
+    return [program for program in both if program not in measured]
+
+
+def _measure_on_test(run: Run, bench: Workbench, split: Split, observer: Observer) -> None:
+    """Evaluate the start and the result on the test questions, once each, after every decision has been made."""
+    iteration = max(event.iteration for event in run.events if isinstance(event, RunFinished))
+    sources = {e.program: e.source for e in run.events if isinstance(e, ProgramAdded)}
+    for program in _unmeasured(run, split):
+        observer.on_step(iteration, iteration, f"test {program}")
         with bench.ledger.scope(program=program, purpose="test"):
             evaluation = bench.evaluator.evaluate(Program(sources[program]), split.test)
-        event = test_event(finished[-1].iteration, program, evaluation)
+        event = test_event(iteration, program, evaluation)
         run.append(event)
         observer.on_event(event)
 

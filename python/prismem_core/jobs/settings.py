@@ -39,6 +39,9 @@ class JobSettings(BaseModel):
     segment_chars: int = Field(12_000, ge=200, description="characters of an extraction segment")
     output_retries: int = Field(2, ge=0, le=10, description="times a malformed reply is asked for again")
     max_tokens: int = Field(8192, ge=16, description="output tokens of a task-model call")
+    sandbox_require: Literal["standard", "strict"] = Field(
+        "standard", description="least tier that programs must be confined with; the command is refused below it"
+    )
     memory_mib: int = Field(2048, ge=128, description="address space of a program's worker")
     cache_mib: int = Field(256, ge=1, description="memory tier of the execution cache")
     cache_bytes: int = Field(

@@ -9,10 +9,10 @@ from prismem_core.cache import ExecutionCache
 from prismem_core.clients.offline import offline_roles
 from prismem_core.evaluation.evaluate import Evaluator
 from prismem_core.evaluation.scoring import JudgeScoring, OfflineScoring, Scoring
+from prismem_core.jobs.isolation import CheckedPipeline, CheckedSandbox, Confinement, confine
 from prismem_core.jobs.settings import JobSettings
 from prismem_core.ops.screened import check_device
 from prismem_core.pipeline.pipeline import Pipeline, Progress
-from prismem_core.program.sandbox import Sandbox
 from prismem_core.roles.cached import CachedChat, CachedEmbedder
 from prismem_core.roles.ledger import Ledger
 from prismem_core.roles.roles import Roles
@@ -24,7 +24,8 @@ CALL_STAGES = ("extract", "plan", "answer", "ask", "embed")
 class Workbench:
     """Cache, ledger, roles behind the cache, sandbox and evaluator for one data set; a context manager.
 
-    `cache_directory` None keeps the cache in memory, `ledger_path` None the ledger.
+    `cache_directory` None keeps the cache in memory, `ledger_path` None the ledger. `confinement` is where programs
+    run, and is closed with the workbench; None opens one as the settings require.
     """
 
     def __init__(
@@ -35,6 +36,7 @@ class Workbench:
         cache_directory: Path | None = None,
         ledger_path: Path | None = None,
         progress: Progress | None = None,
+        confinement: Confinement | None = None,
     ) -> None:
         if settings.device != "cpu":
             check_device(settings.device)
@@ -46,13 +48,18 @@ class Workbench:
         try:
             self.ledger = Ledger(ledger_path)
             self.roles: Roles = make_roles(settings, self.cache)
-            self.sandbox = Sandbox()
+            self.confinement = confinement or confine(settings.sandbox_require, interface=settings.interface)
+            self.sandbox = self.confinement.sandbox
         except BaseException:
             self.cache.close()
             raise
         chat = CachedChat(self.roles.chat, self.cache, self.ledger, workers=settings.workers)
         embedder = CachedEmbedder(self.roles.embedder, self.cache, self.ledger)
-        pipeline = Pipeline(chat, embedder, self.cache, self.sandbox, settings.pipeline(), progress, self.ledger)
+        parts = (chat, embedder, self.cache, self.sandbox, settings.pipeline(), progress, self.ledger)
+        if isinstance(self.sandbox, CheckedSandbox):
+            pipeline: Pipeline = CheckedPipeline(*parts, checked=self.sandbox)
+        else:
+            pipeline = Pipeline(*parts)
         scoring: Scoring = OfflineScoring(dataset) if settings.score == "offline" else JudgeScoring(self.roles.judge)
         self.evaluator = Evaluator(pipeline, dataset, self.roles.judge, scoring)
 

@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from prismem_core.pipeline.keys import INDEX_ROOTS, RETRIEVE_ROOTS, Reuse, StageKeys, stage_keys
+from prismem_core.pipeline.keys import RETRIEVE_ROOTS, Reuse, StageKeys, stage_keys
 from prismem_core.program.changes import Change, DynamicLookup, chains_to, changes, dynamic_lookups
 from prismem_core.program.components import NAMED, STAGES, reaching, restart_stage
 from prismem_core.program.interface import ProgramInterface
 from prismem_core.program.program import Program
+from prismem_core.program.reachability import INDEX_ROOTS
 
 State = Literal["reused", "where equal", "again"]
 """`reused`: no call is paid. `where equal`: looked up by what comes before, so that equal input is found. `again`: run

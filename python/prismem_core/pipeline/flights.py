@@ -1,4 +1,4 @@
-"""Query copies in flight under interface "engine": who computes, who waits in the engine, and their merged searches."""
+"""Calls of programs in flight: who computes, who waits in the engine, and the merged searches of interface "engine"."""
 
 from __future__ import annotations
 
@@ -152,9 +152,13 @@ class Held:
 
     scope: Scope
     store: CollectionStore
-    flights: Flights
     broker: SearchBroker
     limits: CollectionLimits
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the rows that the collections lie in, those shared with other memories included."""
+        return self.store.bytes_of(self.scope)
 
     def close(self) -> None:
         """Let go of the memory's collections."""
@@ -162,21 +166,20 @@ class Held:
 
 
 class Holdings:
-    """What interface "engine" adds to a pipeline: the collections of all memories, and their calls in flight."""
+    """What interface "engine" adds to a pipeline: the collections of all memories."""
 
     def __init__(
         self,
         embedder: Embedder,
-        computing: int,
+        flights: Flights,
         limits: CollectionLimits,
         recorder: RecordsLaunches,
         device: str = "cpu",
     ) -> None:
-        self.flights = Flights(computing)
         self._store = CollectionStore(embedder, screen=Screen(device))
-        self._broker = SearchBroker(self._store, self.flights, recorder)
+        self._broker = SearchBroker(self._store, flights, recorder)
         self._limits = limits
 
     def memory(self) -> Held:
         """The part of a new memory, without collections yet."""
-        return Held(Scope(), self._store, self.flights, self._broker, self._limits)
+        return Held(Scope(), self._store, self._broker, self._limits)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +12,15 @@ from prismem_core.digests import digest
 from prismem_core.errors import CandidateError
 from prismem_core.pipeline.backend import EngineBackend
 from prismem_core.pipeline.costs import Stopwatch
-from prismem_core.pipeline.flights import Held
+from prismem_core.pipeline.flights import Flights, Held, Holdings
+from prismem_core.pipeline.frozen_memories import FrozenMemories, Lease
 from prismem_core.pipeline.segment import Group
+from prismem_core.pipeline.trace import StageUsage
 from prismem_core.program.sandbox import Limits, MemoryWorker, Sandbox
+from prismem_core.program.sandbox.recovery import again_if_lost
+
+MakeBackend = Callable[[Held | None], EngineBackend]
+"""A backend of fresh usage for the collections of one memory, if it may have any."""
 
 
 @dataclass(frozen=True)
@@ -53,77 +58,136 @@ def index_recipe(
     )
 
 
-class BuiltMemory:
-    """A memory that is built when first needed and holds a worker process until closed."""
+class MemoryBuilder:
+    """Builds memories in workers, or finds them among those that earlier uses left."""
 
     def __init__(
         self,
-        recipe: IndexRecipe,
         sandbox: Sandbox,
         limits: Limits,
-        backend: EngineBackend,
         cache: ExecutionCache,
-        held: Held | None = None,
+        flights: Flights,
+        pool: FrozenMemories,
+        holdings: Holdings | None = None,
     ) -> None:
-        self.key = recipe.key
-        self.held = held
-        self._building = threading.Lock()
-        self._broken: CandidateError | None = None
-        self._recipe = recipe
+        self.cache = cache
+        self.flights = flights
+        self.pool = pool
         self._sandbox = sandbox
         self._limits = limits
-        self._backend = backend
-        self._cache = cache
-        self._worker: MemoryWorker | None = None
+        self._holdings = holdings
 
-    def worker(self) -> MemoryWorker:
-        """The worker that holds the built memory; raises CandidateError when construction or `index` fails.
+    def build(self, recipe: IndexRecipe, make_backend: MakeBackend) -> Lease:
+        """A memory from the recipe; raises CandidateError when construction or `index` fails.
+
+        Where the process was lost, all is done again: the usage of half a memory counts for nothing.
+        """
+        watch = Stopwatch()
+        worker, held, usage = again_if_lost(lambda: self._build(recipe, make_backend))
+        return self.pool.add(recipe.key, recipe.source, worker, held, usage.to_dict(), watch.tokens())
+
+    def _build(self, recipe: IndexRecipe, make_backend: MakeBackend) -> tuple[MemoryWorker, Held | None, StageUsage]:
+        held = None if self._holdings is None else self._holdings.memory()
+        backend = make_backend(held)
+        worker = None
+        try:
+            with self.flights.flight():
+                collections = None if held is None else held.limits
+                worker = self._sandbox.open(recipe.source, backend, self._limits, collections)
+                for units, raw_text in recipe.groups:
+                    worker.index([dict(unit) for unit in units], raw_text)
+        except BaseException:
+            if worker is not None:
+                worker.close()
+            if held is not None:
+                held.close()
+            raise
+        return worker, held, backend.usage
+
+
+class BuiltMemory:
+    """A memory that is found or built when first needed, and given back when closed; its methods may run in any thread.
+
+    With `own` it is never one that another use left.
+    """
+
+    def __init__(
+        self, recipe: IndexRecipe, builder: MemoryBuilder, make_backend: MakeBackend, *, own: bool = False
+    ) -> None:
+        self.key = recipe.key
+        self.flights = builder.flights
+        self.broken: CandidateError | None = None
+        """Why it cannot be built, so that what fails is the fault of `index`."""
+        self._recipe = recipe
+        self._builder = builder
+        self._make_backend = make_backend
+        self._own = own
+        self._building = threading.Lock()
+        self._lease: Lease | None = None
+        self._retired: list[Lease] = []
+        self._twin: BuiltMemory | None = None
+        self._distrusted = False
+
+    def lease(self) -> Lease:
+        """The memory; raises CandidateError when construction or `index` fails.
 
         Built by the first thread that needs it; a program that fails is not tried again.
         """
         with self._building:
-            if self._broken is not None:
-                raise self._broken
-            if self._worker is None:
-                watch = Stopwatch()
-                try:
-                    with self.flight():
-                        self._worker = self._build()
-                except CandidateError as error:
-                    self._broken = error
-                    raise
-                self._cache.put_json("index", self.key, self._backend.usage.to_dict(), cost=watch.tokens())
-            return self._worker
+            if self.broken is not None:
+                raise self.broken
+            if self._lease is None:
+                self._lease = self._find()
+            return self._lease
 
-    def _build(self) -> MemoryWorker:
-        collections = None if self.held is None else self.held.limits
-        worker = self._sandbox.open(self._recipe.source, self._backend, self._limits, collections)
-        try:
-            for units, raw_text in self._recipe.groups:
-                worker.index([dict(unit) for unit in units], raw_text)
-        except BaseException:
-            worker.close()
-            raise
-        return worker
+    def renew(self, lease: Lease) -> None:
+        """`lease` is lost or not to be believed: who asks from now on gets a memory built for them."""
+        with self._building:
+            if self._lease is lease:
+                self._own = True
+                self._lease = None
+                # Others may have queries under way in it.
+                self._retired.append(lease)
 
-    def flight(self) -> AbstractContextManager[None]:
-        """A call of the program among those of other memories."""
-        return nullcontext() if self.held is None else self.held.flights.flight()
+    def twin(self) -> BuiltMemory:
+        """The same memory once more, built by itself to compare with."""
+        with self._building:
+            if self._twin is None:
+                self._twin = BuiltMemory(self._recipe, self._builder, self._make_backend, own=True)
+            return self._twin
 
-    @property
-    def built(self) -> bool:
-        """Whether the memory stands, so that what fails from now on is no fault of `index`."""
-        return self._worker is not None
+    def distrust(self) -> None:
+        """Nobody is to get this memory again once its present users are done."""
+        self._distrusted = True
 
     def usage(self) -> Mapping[str, Any] | None:
         """What indexing costs, as recorded when this memory was first built; None before that."""
-        record: Mapping[str, Any] | None = self._cache.get_json("index", self.key)
+        record: Mapping[str, Any] | None = self._builder.cache.get_json("index", self.key)
         return record
 
     def close(self) -> None:
-        """End the worker and let go of its collections."""
-        if self._worker is not None:
-            self._worker.close()
-            self._worker = None
-        if self.held is not None:
-            self.held.close()
+        """Give the memory back."""
+        if self._twin is not None:
+            self._twin.close()
+        for lease in self._retired:
+            lease.release(keep=False)
+        if self._lease is not None:
+            self._lease.release(keep=not self._distrusted)
+            self._lease = None
+
+    def _find(self) -> Lease:
+        cache = self._builder.cache
+        if not self._own:
+            lease = self._builder.pool.take(self.key, self._recipe.source)
+            if lease is not None:
+                # The record may have left the cache since the memory was built.
+                if cache.get_json("index", self.key) is None:
+                    cache.put_json("index", self.key, lease.record, cost=lease.cost)
+                return lease
+        try:
+            lease = self._builder.build(self._recipe, self._make_backend)
+        except CandidateError as error:
+            self.broken = error
+            raise
+        cache.put_json("index", self.key, lease.record, cost=lease.cost)
+        return lease

@@ -9,12 +9,12 @@ from typing import Literal
 from prismem_core.digests import digest
 from prismem_core.program.components import code_digest, stage_digests
 from prismem_core.program.program import Program
+from prismem_core.program.reachability import INDEX_ROOTS
 
 Reuse = Literal["content", "paper", "off"]
 
-INDEX_ROOTS = ("Memory.__init__", "Memory.index", "MemoryUnit")
 RETRIEVE_ROOTS = ("Memory.retrieve", "Query")
-"""The components whose code, with all it can run, decides a built memory and what a query finds in one."""
+"""The components whose code, with all it can run, decides what a query finds in a memory."""
 
 
 # A run asks for the keys of its program at every stage, and a program comes back as the parent of the next.

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Callable, Generator, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from prismem_core.cache import ExecutionCache
 from prismem_core.digests import digest
@@ -17,14 +19,17 @@ from prismem_core.pipeline.answer import answer
 from prismem_core.pipeline.backend import EmbedsWithSalt, EngineBackend, HoldingBackend
 from prismem_core.pipeline.costs import Stopwatch
 from prismem_core.pipeline.extract import Extraction, extract
-from prismem_core.pipeline.flights import Held, Holdings
-from prismem_core.pipeline.index import BuiltMemory, IndexRecipe, index_recipe
+from prismem_core.pipeline.flights import Flights, Held, Holdings
+from prismem_core.pipeline.frozen_memories import FrozenMemories, default_budget
+from prismem_core.pipeline.index import BuiltMemory, IndexRecipe, MemoryBuilder, index_recipe
 from prismem_core.pipeline.keys import Reuse, StageKeys, stage_keys
 from prismem_core.pipeline.plan import plan
 from prismem_core.pipeline.retrieve import Retrieval, retrieve
+from prismem_core.pipeline.reuse_check import ReuseCheck, ReuseCounts
 from prismem_core.pipeline.segment import SEGMENT_CHARS, Group, Segment, segment
 from prismem_core.pipeline.structured import CompletesWithSalt
 from prismem_core.pipeline.trace import Failure, StageUsage, Trace
+from prismem_core.pipeline.windows import in_window
 from prismem_core.program.interface import COLLECTION_VERSION, Interface, ProgramInterface
 from prismem_core.program.program import Program
 from prismem_core.program.sandbox import CollectionLimits, Limits, Sandbox
@@ -32,15 +37,18 @@ from prismem_core.roles.ledger import Ledger
 from prismem_core.tasks.history import History
 
 Progress = Callable[[str, int, int], None]
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
 class PipelineSettings:
-    """Settings that enter keys, but for `workers`, `copies` and `device`, which never change a result.
+    """Settings that enter keys, but for those that never change a result: `workers`, `copies`, `device`, and
 
-    `workers` programs compute at a time; with interface "engine" up to `copies` queries of a memory are under way, most
-    of them waiting for the engine, which answers them together. `device` screens searches (`ops.screened`).
+    `frozen_bytes`: private memory of built memories that are kept for the next program (None: 1 GiB, or a quarter of
+    the machine's memory if less; 0: none are), and `verify_reuse`: the share of reused memories that are built again to
+    compare.
+
+    `workers` threads run stages. Up to `copies` queries of a memory are under way, as many of all as there are cores
+    compute; after the first that fails, `copies` - 1 more may have run. `device` screens searches (`ops.screened`).
     """
 
     segment_chars: int = SEGMENT_CHARS
@@ -53,6 +61,8 @@ class PipelineSettings:
     copies: int = 8
     device: str = "cpu"
     collections: CollectionLimits = field(default_factory=CollectionLimits)
+    frozen_bytes: int | None = None
+    verify_reuse: float = 0.0
 
     @property
     def digest(self) -> str:
@@ -104,15 +114,28 @@ class Pipeline:
         self._cache = cache
         self._sandbox = sandbox
         self._progress = progress
-        self._holdings = (
-            Holdings(
-                embedder, self.settings.workers, self.settings.collections, ledger or Ledger(), self.settings.device
-            )
+        self._flights = Flights(len(os.sched_getaffinity(0)))
+        holdings = (
+            Holdings(embedder, self._flights, self.settings.collections, ledger or Ledger(), self.settings.device)
             if self.settings.interface == "engine"
             else None
         )
+        budget = default_budget() if self.settings.frozen_bytes is None else self.settings.frozen_bytes
+        frozen = FrozenMemories(budget)
+        self._builder = MemoryBuilder(sandbox, self.settings.limits, cache, self._flights, frozen, holdings)
+        self._check = ReuseCheck(self.settings.verify_reuse)
+        self._finalizer = weakref.finalize(self, frozen.close)
         self._segments: dict[tuple[str, str], tuple[Group, ...]] = {}
         self._lock = threading.Lock()
+
+    def close(self) -> None:
+        """End the memories that are kept for the next program; a pipeline that is collected does so, too."""
+        self._finalizer()
+
+    @property
+    def reuse_counts(self) -> ReuseCounts:
+        """What `verify_reuse` has compared so far."""
+        return self._check.counts()
 
     def interface(self, program: Program) -> ProgramInterface:
         """Schemas and instructions of a program, loaded in a worker once; raises ProgramError."""
@@ -229,8 +252,8 @@ class Pipeline:
             results: dict[int, Retrieval | Failure] = {}
             try:
                 asked = positions[history_id]
-                calls = [partial(self._retrieve_one, memory, keys, traces[position]) for position in asked]
-                with closing(self._in_turn(calls, stopping)) as found:
+                calls = [partial(self._retrieve_one, program, memory, keys, traces[i]) for i in asked]
+                with closing(in_window(calls, self.settings.copies, _failed, stopping)) as found:
                     for position, result in zip(asked, found, strict=False):
                         results[position] = result
                         if isinstance(result, Failure):
@@ -263,40 +286,22 @@ class Pipeline:
                     finished[position] = Trace(trace.question, trace.query, failure=result)
         return finished
 
-    def _in_turn(
-        self, calls: Sequence[Callable[[], Result]], stopping: threading.Event
-    ) -> Generator[Result, None, None]:
-        """Results in the order of the calls until `stopping`, or until nobody wants more; with interface "engine" some
-        are under way at the same time.
-        """
-        if self._holdings is None:
-            for call in calls:
-                if stopping.is_set():
-                    return
-                yield call()
-            return
-        with ThreadPoolExecutor(min(len(calls), self.settings.copies)) as pool:
-            futures = [pool.submit(call) for call in calls]
-            try:
-                for future in futures:
-                    if stopping.is_set():
-                        return
-                    yield future.result()
-            finally:
-                for future in futures:
-                    future.cancel()
-
-    def _retrieve_one(self, memory: BuiltMemory, keys: StageKeys, trace: Trace) -> Retrieval | Failure:
+    def _retrieve_one(
+        self, program: Program, memory: BuiltMemory, keys: StageKeys, trace: Trace
+    ) -> Retrieval | Failure:
+        check = partial(self._check.compare, program=program.digest, question=trace.question)
         try:
             return retrieve(
                 memory,
                 trace.query,
                 digest(keys.retrieve, self._roles_identity, self.settings.digest),
                 self._cache,
-                lambda: self._backend("retrieve", keys.retrieve, memory.held),
+                partial(self._backend, "retrieve", keys.retrieve),
+                check if self._check.chosen(memory, program.digest) else None,
             )
         except CandidateError as error:
-            return Failure("retrieve" if memory.built else "index", error.kind, str(error), error.line)
+            stage = "retrieve" if memory.broken is None else "index"
+            return Failure(stage, error.kind, str(error), error.line)
 
     def _answer_all(
         self, interface: ProgramInterface, keys: StageKeys, traces: list[Trace], usage: StageUsage
@@ -326,15 +331,14 @@ class Pipeline:
             self._roles_identity,
             self.settings.digest,
         )
-        held = None if self._holdings is None else self._holdings.memory()
-        backend = self._backend("index", keys.index, held)
-        return BuiltMemory(recipe, self._sandbox, self.settings.limits, backend, self._cache, held)
+        return BuiltMemory(recipe, self._builder, partial(self._backend, "index", keys.index))
 
     def _backend(self, stage: str, code: str, held: Held | None) -> EngineBackend:
         salt = code if self.settings.reuse == "off" else ""
+        tokens = self.settings.max_tokens
         if held is None:
-            return EngineBackend(self._chat, self._embedder, stage, self.settings.max_tokens, salt)
-        return HoldingBackend(self._chat, self._embedder, stage, self.settings.max_tokens, salt, held)
+            return EngineBackend(self._chat, self._embedder, stage, tokens, salt, self._flights)
+        return HoldingBackend(self._chat, self._embedder, stage, tokens, salt, self._flights, held)
 
     @property
     def _roles_identity(self) -> str:
@@ -350,3 +354,7 @@ class Pipeline:
     def _tell(self, stage: str, done: int, total: int) -> None:
         if self._progress is not None:
             self._progress(stage, done, total)
+
+
+def _failed(result: Retrieval | Failure) -> bool:
+    return isinstance(result, Failure)

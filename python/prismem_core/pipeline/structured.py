@@ -39,15 +39,19 @@ class Answered(Generic[T]):
         self.output_tokens = 0
 
 
+def without_reasoning(text: str) -> str:
+    """A reply without its reasoning: what a `<think>` at the very beginning opens, up to its end or, where it has none,
+    that of the reply. The same tag further on is part of what is said.
+    """
+    thinking = _THINKING.match(text)
+    return text[thinking.end() if thinking else 0 :].strip()
+
+
 def extract_json(text: str) -> str:
     """The JSON object inside a reply: after reasoning text, inside a code fence or between prose; the text itself if
     none.
-
-    Reasoning is what a `<think>` at the very beginning opens, up to its end or, where it has none, that of the reply:
-    the same tag inside a value is part of the value.
     """
-    thinking = _THINKING.match(text)
-    text = text[thinking.end() if thinking else 0 :].strip()
+    text = without_reasoning(text)
     fenced = _FENCE.match(text)
     if fenced:
         text = fenced[1].strip()

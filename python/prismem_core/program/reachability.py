@@ -32,6 +32,9 @@ _DOTTED_NAME = re.compile(r"(?:^|\.)([^\W\d]\w*)")
 _NAME_IN_TEXT = re.compile(r"\.([^\W\d]\w*)|([^\W\d]\w*)(?=[}!:\[])")
 _PATH = re.compile(r"[\w.]+")
 
+INDEX_ROOTS = ("Memory.__init__", "Memory.index", "MemoryUnit")
+"""The components whose code, with all it can run, decides a built memory."""
+
 LOADING = "the module, when it is loaded"
 HANDED = "the objects it is handed"
 SPECIAL = "special methods, which no name calls"

@@ -1,4 +1,7 @@
-"""Prompt templates: Markdown files in this folder, one a role call, in two parts (system and prompt)."""
+"""Prompt templates: Markdown files in this folder, one a role call, in two parts (system and prompt).
+
+What a template shows of a history, a memory, a question or a reply is data: it stands in a `data` block.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,23 @@ from typing import Any
 
 from jinja2 import Environment, StrictUndefined, Template
 
+from prismem_core.digests import digest_bytes
+
 _SYSTEM, _PROMPT = "{# system #}", "{# prompt #}"
+_TAG_DIGITS = 12
+
+
+def data(text: str, name: str) -> str:
+    """`text` between tags that it cannot hold: `<name-...>`, with digits of the text's own digest.
+
+    Whoever writes the text cannot know the tag while writing, so nothing in it ends the block; equal texts have equal
+    blocks, so that equal prompts stay equal.
+    """
+    seed = text.encode("utf-8", "surrogatepass")
+    tag = f"{name}-{digest_bytes(seed)[:_TAG_DIGITS]}"
+    while tag in text:
+        tag += digest_bytes(tag.encode() + seed)[:_TAG_DIGITS]
+    return f"<{tag}>\n{text}\n</{tag}>"
 
 
 @cache
@@ -22,6 +41,7 @@ def _parts(name: str) -> tuple[Template, Template]:
     environment = Environment(
         undefined=StrictUndefined, autoescape=False, trim_blocks=True, keep_trailing_newline=False
     )
+    environment.filters["data"] = data
     return environment.from_string(system.strip()), environment.from_string(prompt.strip())
 
 

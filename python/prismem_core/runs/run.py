@@ -2,7 +2,8 @@
 
     run.json  journal.jsonl  programs/n07-3f2a91c0.py  patches/n05-n07.diff  evaluations/n07.jsonl
 
-`run.json` says what the run is made of and never changes. The files in the three folders come from the journal: delete
+`run.json` says what the run is made of; only what confines its programs can change in it, when a later session is
+confined less. The files in the three folders come from the journal: delete
 them and they come back when the run is opened. A lock, which vanishes with its process, keeps a directory to one
 process.
 """
@@ -15,7 +16,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -25,6 +26,7 @@ from filelock import FileLock, Timeout
 from prismem_core.digests import canonical_json
 from prismem_core.errors import RunError
 from prismem_core.runs.events import Evaluated, Event, ProgramAdded, RunFinished
+from prismem_core.runs.isolation import Isolation, isolation_from_json, weakest
 from prismem_core.runs.journal import Journal, read_journal, utc_now
 
 FORMAT = "prismem-run"
@@ -42,7 +44,8 @@ class Manifest:
     """What a run is made of.
 
     `version` is that of this library, `settings` those of the evolution, `data` holds at least `digest`, `roles` maps
-    each role to its identity. `extra` is the caller's (paths, split, recipe). No value may be a secret.
+    each role to its identity. `extra` is the caller's (paths, split, recipe). No value may be a secret. `isolation` is
+    that of the weakest session so far (`runs/isolation.py`).
     """
 
     version: str
@@ -50,6 +53,7 @@ class Manifest:
     data: Mapping[str, Any]
     roles: Mapping[str, str]
     extra: Mapping[str, Any] = field(default_factory=dict)
+    isolation: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """The object in run.json."""
@@ -61,6 +65,7 @@ class Manifest:
             "data": dict(self.data),
             "roles": dict(self.roles),
             "extra": dict(self.extra),
+            "isolation": dict(self.isolation),
         }
 
 
@@ -89,7 +94,9 @@ def read_manifest(directory: Path) -> Manifest:
     for key, kind in _MANIFEST_KEYS.items():
         if not isinstance(value.get(key), kind):
             raise RunError(f"{path} lacks a sound {key!r}; restore it from a copy or start a new run")
-    return Manifest(*(value[key] for key in _MANIFEST_KEYS))
+    isolation = value.get("isolation", {})
+    isolation_from_json(isolation)
+    return replace(Manifest(*(value[key] for key in _MANIFEST_KEYS)), isolation=isolation)
 
 
 @dataclass(frozen=True)
@@ -140,7 +147,7 @@ class Run:
             _check_empty(directory)
             # The journal comes first: a directory with a manifest is a whole run, one without can be made again.
             (directory / JOURNAL).write_bytes(b"")
-            _write(directory / MANIFEST, json.dumps(manifest.to_json(), indent=2, sort_keys=True).encode() + b"\n")
+            _write(directory / MANIFEST, _manifest_bytes(manifest))
             return cls(directory, manifest, lock, clock)
         except BaseException as error:
             lock.release()
@@ -187,6 +194,14 @@ class Run:
     def finished(self) -> bool:
         """Whether the evolution has ended."""
         return any(isinstance(event, RunFinished) for event in self._journal.events)
+
+    def confine(self, session: Isolation) -> None:
+        """Note what confines the programs of this session, before any of them runs: the manifest keeps the weakest."""
+        earlier = isolation_from_json(self.manifest.isolation)
+        manifest = replace(self.manifest, isolation=weakest((earlier, session)).to_json())
+        if manifest != self.manifest:
+            self._write(self.directory / MANIFEST, _manifest_bytes(manifest))
+            self.manifest = manifest
 
     def append(self, event: Event) -> None:
         """Write an event to the journal, then the files that derive from it."""
@@ -265,6 +280,10 @@ class Run:
             raise RunError(
                 f"cannot write {path}: {error.strerror}; the journal is whole, resume the run once there is room"
             ) from error
+
+
+def _manifest_bytes(manifest: Manifest) -> bytes:
+    return json.dumps(manifest.to_json(), indent=2, sort_keys=True).encode() + b"\n"
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from prismem_core.errors import ArgumentError, CandidateError, LimitError
 from prismem_core.program.sandbox import CollectionLimits, Limits, MemoryWorker, Sandbox
-from prismem_core.program.validation.synthetic import StubBackend
+from prismem_core.program.validation.stub_backend import StubBackend
 
 Build = Callable[..., str]
 Open = Callable[..., MemoryWorker]

@@ -4,187 +4,98 @@ from __future__ import annotations
 
 import os
 import re
-import signal
-import socket
-import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from attack_control import LEAK, LEAK_TOGETHER
+from attack_runs import Configuration, Runs
 
-from prismem_core.errors import CandidateError
-from prismem_core.program import library
-from prismem_core.program.sandbox import Limits, Sandbox
-
-# Kinds whose outcome the process, its limits and the engine's own measuring guarantee.
-COVERED = {"backend", "cheat", "cpu", "exit", "mem", "ok", "out", "schema", "source", "state", "time"}
-
-# Kinds that need a confinement by the kernel. A program of no known kind goes by its header: what asks for more than
-# that its attempt fails is for the process and its limits, too.
-KERNEL = {"ctypes", "env", "eval", "file", "format", "frame", "getattr", "import", "net", "proc", "secret", "unicode"}
-
-# Of these, the following are stopped already and must stay so.
-STOPPED = {
-    "ctypes_exec_memory",
-    "ctypes_numpy_ctypeslib",
-    "env_os_environ",
-    "env_proc_self",
-    "eval_exec_compile",
-    "file_codecs_through_json",
-    "file_list_root",
-    "file_numpy_fromfile",
-    "file_numpy_load",
-    "file_open_builtin",
-    "file_subclasses_walk",
-    "file_write_tofile",
-    "format_string_attributes",
-    "frame_walk_generator",
-    "getattr_joined_name",
-    "getattr_methodcaller",
-    "import_dunder",
-    "import_os",
-    "import_through_globals",
-    "net_tcp_connect",
-    "net_urllib",
-    "proc_many_forks",
-    "proc_signal_handlers",
-    "proc_subprocess",
-    "proc_threads",
-    "secret_eval_modules",
-    "secret_gc_scan",
-    "unicode_identifier",
-}
-STOPPED_WITH_OWN_USER = {"file_chmod", "proc_signal_engine"}
-
-LIMITS = Limits(
-    index_cpu_seconds=1.0,
-    index_wall_seconds=8.0,
-    retrieve_cpu_seconds=2.0,
-    retrieve_wall_seconds=8.0,
-    memory_bytes=512 << 20,
-    retrieve_embed_texts=200,
+USERS = ("root", "ordinary")
+ALL_NAMES = Configuration("all names")
+ALL_LAYERS = [
+    *((ALL_NAMES, user) for user in USERS),
+    (Configuration("restricted names", restrict_names=True), "root" if os.geteuid() == 0 else "ordinary"),
+]
+FEWER_LAYERS = [
+    (Configuration("without " + " and ".join(missing), without=missing, brief=True), user)
+    for missing in (
+        ("landlock",),
+        ("namespaces",),
+        ("empty_root",),
+        ("namespaces", "empty_root"),
+        ("own_user",),
+        ("copies",),
+        ("landlock", "namespaces", "empty_root", "own_user"),
+    )
+    for user in USERS
+    # An ordinary user has no other one to give a worker.
+    if (missing, user) != (("own_user",), "ordinary")
+]
+CONTROL = Configuration(
+    "no kernel layer", unsafe=True, without=("seccomp", "landlock", "namespaces", "empty_root", "own_user"), brief=True
 )
 
 
-@dataclass
-class Canaries:
-    """Things an attack may reach for, and traces it would leave."""
-
-    folder: Path
-    raw_text: str
-    arrived: list[str] = field(default_factory=list)
-
-    @property
-    def file(self) -> Path:
-        return self.folder / "canary.txt"
-
-    def traces(self) -> list[str]:
-        found = list(self.arrived)
-        found += [f"file {path.name}" for path in self.folder.iterdir() if path != self.file]
-        if self.file.stat().st_mode & 0o777 != 0o666:
-            found.append("mode of the canary file")
-        return found
+def programs(folder: Path) -> dict[str, str]:
+    return {path.stem: path.read_bytes().decode("utf-8", "surrogateescape") for path in sorted(folder.glob("*.py"))}
 
 
-@pytest.fixture
-def canaries(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Canaries]:
-    folder = tmp_path_factory.mktemp("canaries")
-    folder.chmod(0o777)
-    tcp = socket.create_server(("127.0.0.1", 0))
-    port = tcp.getsockname()[1]
-    lines = {
-        "canary_file": folder / "canary.txt",
-        "canary_dir": folder,
-        "canary_port": port,
-        "canary_unix": "none",
-        "engine_pid": os.getpid(),
-    }
-    found = Canaries(folder, "\n".join(f"{name}={value}" for name, value in lines.items()))
-    found.file.write_text("CANARY-in-a-file\n")
-    found.file.chmod(0o666)
-    monkeypatch.setenv("CANARY_SECRET", "CANARY-in-the-environment")
-
-    def listen() -> None:
-        while True:
-            try:
-                connection, _ = tcp.accept()
-            except OSError:
-                return
-            found.arrived.append("a connection")
-            connection.close()
-
-    before = signal.signal(signal.SIGUSR1, lambda *_: found.arrived.append("a signal"))
-    listener = threading.Thread(target=listen, daemon=True)
-    listener.start()
-    try:
-        yield found
-    finally:
-        signal.signal(signal.SIGUSR1, before)
-        tcp.shutdown(socket.SHUT_RDWR)
-        tcp.close()
-        listener.join(5)
+def wanted(source: str) -> set[str]:
+    header = re.search(r"^# runtime:(.*)$", source, re.MULTILINE)
+    assert header, "no line '# runtime:'"
+    return {word.strip() for word in header[1].split(",")}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "attack" in metafunc.fixturenames:
-        files = sorted(Path(metafunc.config.getoption("--attacks-dir")).glob("*.py"))
-        metafunc.parametrize("attack", files, ids=[path.stem for path in files])
+        metafunc.parametrize("attack", programs(Path(metafunc.config.getoption("--attacks-dir"))))
 
 
-@pytest.mark.parametrize("names", ["restricted", "all"])
-def test_an_attack_ends_as_its_header_says(
-    attack: Path, names: str, request: pytest.FixtureRequest, backend: object, canaries: Canaries
-) -> None:
-    source = attack.read_bytes().decode("utf-8", "surrogateescape")
-    header = re.search(r"^# runtime:(.*)$", source, re.MULTILINE)
-    assert header, f"{attack.name} has no line '# runtime:'"
-    wanted = {word.strip() for word in header[1].split(",")}
-    _skip_if_not_covered(attack.stem, wanted)
-    chosen: Sandbox = request.getfixturevalue("sandbox" if names == "restricted" else "bare_sandbox")
-    outcomes, told = _run(chosen, source, backend, canaries)
-    if names == "restricted":
+@pytest.fixture(scope="module")
+def runs(request: pytest.FixtureRequest) -> Iterator[Runs]:
+    parameters = [item.callspec.params for item in request.session.items if hasattr(item, "callspec")]
+    asked = [(found["configuration"], found["user"]) for found in parameters if "configuration" in found]
+    made = Runs(programs(Path(request.config.getoption("--attacks-dir"))), asked)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(("configuration", "user"), ALL_LAYERS, ids=str)
+def test_an_attack_ends_as_its_header_says(attack: str, configuration: Configuration, user: str, runs: Runs) -> None:
+    run = runs.get(configuration, user)
+    expected = wanted(runs.programs[attack])
+    if configuration.restrict_names:
         # The import or name that the attack starts with is refused before it gets further.
-        wanted |= {"contained"}
-    assert outcomes & wanted, f"{attack.stem} ended as {sorted(outcomes)}: {told}; wanted {sorted(wanted)}"
-    assert not canaries.traces()
-    assert "CANARY-" not in told
-    # A failure may show the line of source that failed, which speaks of a leak in any case.
-    assert outcomes & {"error"} or "LEAK:" not in told
+        expected |= {"contained"}
+    assert attack in run.ended, run.broken
+    assert run.ended[attack].wrong(expected) is None
 
 
-def _skip_if_not_covered(stem: str, wanted: set[str]) -> None:
-    kind = stem.partition("_")[0]
-    if kind in COVERED or stem in STOPPED or (kind not in KERNEL and "contained" not in wanted):
-        return
-    if stem in STOPPED_WITH_OWN_USER and os.geteuid() == 0:
-        return
-    pytest.skip("needs a confinement by the kernel, which docs/security.md lists as not covered")
+@pytest.mark.parametrize(("configuration", "user"), ALL_LAYERS, ids=str)
+def test_the_engine_outlives_the_attacks_and_leaves_nothing(
+    configuration: Configuration, user: str, runs: Runs
+) -> None:
+    assert runs.get(configuration, user).broken is None
 
 
-def _run(sandbox: Sandbox, source: str, backend: object, canaries: Canaries) -> tuple[set[str], str]:
-    """Every word of attacks/README.md that describes how the run ended, and what was returned or told."""
-    units = [{"memory_text": f"unit {number} other"} for number in range(10)]
-    try:
-        with sandbox.open(source, backend, LIMITS) as worker:  # type: ignore[arg-type]
-            worker.index(units, canaries.raw_text)
-            queries = ("first question", "second question", "first question")
-            results = [worker.retrieve({"query_text": text})[0] for text in queries]
-    except CandidateError as error:
-        told = str(error)
-        if error.kind == "error":
-            return {"error", "contained"}, told
-        # A breach of the protocol ends the process, as a death does.
-        return ({"protocol", "died"} if error.kind == "protocol" else {error.kind}), told
-    told = "\n".join(results)
-    if results[-1].startswith("BLOCKED:"):
-        return {"contained"}, told
-    if results[0] == results[2]:
-        return {"ok", "isolated", "independent"}, told
-    return {"ok", "isolated"}, told
+@pytest.mark.parametrize(("configuration", "user"), FEWER_LAYERS, ids=str)
+def test_nothing_leaks_with_layers_missing(configuration: Configuration, user: str, runs: Runs) -> None:
+    run = runs.get(configuration, user)
+    assert run.broken is None
+    assert {run.layers[name] for name in configuration.without} == {"off"}
+    wrong = {name: run.ended[name].wrong(wanted(source)) for name, source in runs.of(configuration).items()}
+    assert {name: why for name, why in wrong.items() if why} == {}
 
 
-def test_the_engine_and_a_new_worker_go_on_after_attacks(sandbox: Sandbox, backend: object) -> None:
-    with sandbox.open(library.source("seed"), backend) as worker:  # type: ignore[arg-type]
-        worker.index([{"memory_text": "unit 0 other"}], "")
-        assert "unit 0 other" in worker.retrieve({"query_text": "unit"})[0]
+@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize("configuration", [CONTROL], ids=str)
+def test_without_kernel_layers_attacks_leak(configuration: Configuration, user: str, runs: Runs) -> None:
+    present = runs.of(configuration).keys()
+    if not LEAK & present:
+        pytest.skip("none of the programs that attack_control.py names is in this folder")
+    run = runs.get(configuration, user)
+    leaked = {name for name, ended in run.ended.items() if ended.bites()}
+    assert LEAK & present - leaked == set()
+    for together in LEAK_TOGETHER[user]:
+        assert leaked & together in (set(), together & present)

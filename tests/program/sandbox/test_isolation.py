@@ -189,7 +189,7 @@ def test_a_worker_holds_one_socket_and_no_other_descriptor(bare_sandbox: Sandbox
     )
     with bare_sandbox.open(source, backend) as worker:
         assert worker.retrieve({"query_text": ""}, in_place=True)[0] == "[0, 1, 2, 3]"
-        assert worker.retrieve({"query_text": ""})[0] == "[0, 1, 2, 4]"
+        assert worker.retrieve({"query_text": ""})[0] == "[0, 1, 2, 3]"
 
 
 def test_names_that_reach_files_or_code_are_absent(sandbox: Sandbox, program: Build, backend: Any) -> None:
@@ -372,17 +372,53 @@ def test_an_answer_given_twice_does_not_stand_for_the_next(bare_sandbox: Sandbox
 def test_a_malformed_message_is_a_breach(
     bare_sandbox: Sandbox, program: Build, backend: Any, body: bytes, told: str
 ) -> None:
-    forged = f"import os, struct\nos.write(4, struct.pack('<I', {len(body)}) + {body!r})\nreturn 'x'"
+    forged = f"import os, struct\nos.write(3, struct.pack('<I', {len(body)}) + {body!r})\nreturn 'x'"
     with bare_sandbox.open(program(retrieve=forged), backend) as worker, pytest.raises(CandidateError, match=told) as e:
         worker.retrieve({"query_text": ""})
     assert e.value.kind == "protocol"
 
 
 def test_a_frame_beyond_the_cap_is_not_taken_in(bare_sandbox: Sandbox, program: Build, backend: Any) -> None:
-    forged = "import os, struct\nos.write(4, struct.pack('<I', 1 << 30))\nreturn 'x'"
+    forged = "import os, struct\nos.write(3, struct.pack('<I', 1 << 30))\nreturn 'x'"
     with (
         bare_sandbox.open(program(retrieve=forged), backend) as worker,
         pytest.raises(CandidateError, match="1073741824 bytes") as caught,
     ):
         worker.retrieve({"query_text": ""})
     assert caught.value.kind == "protocol"
+
+
+@pytest.mark.parametrize(
+    "hear", ["os.read(4, 1)", "os.readv(4, [bytearray(1)])", "channel.recv(1, socket.MSG_DONTWAIT)"]
+)
+def test_a_process_hears_nothing_but_its_own_channel(
+    bare_sandbox: Sandbox, program: Build, backend: Any, hear: str
+) -> None:
+    # The parent could read what its copies are asked, and a copy its parent's orders.
+    source = program(
+        imports="import os, socket",
+        index="os.close = lambda kept: None",
+        retrieve=(
+            "channel = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, fileno=4)\n"
+            f"try:\n    return repr({hear})\nexcept PermissionError:\n    return 'refused'\n"
+        ),
+    )
+    with bare_sandbox.open(source, backend) as worker:
+        worker.index([], "")
+        assert worker.retrieve({"query_text": ""})[0] == "refused"
+
+
+def test_a_process_forked_in_place_of_a_copy_ends_the_worker(
+    bare_sandbox: Sandbox, program: Build, backend: Any
+) -> None:
+    source = program(
+        imports="import ctypes, os, time",
+        index="os.register_at_fork(before=lambda: ctypes.CDLL(None).fork() or time.sleep(600))",
+    )
+    with bare_sandbox.open(source, backend) as worker:
+        worker.index([], "")
+        with pytest.raises(CandidateError, match="a process of its own in place of a copy") as caught:
+            worker.retrieve({"query_text": ""})
+        assert caught.value.kind == "protocol"
+        with pytest.raises(CandidateError, match="ended earlier"):
+            worker.retrieve({"query_text": ""})

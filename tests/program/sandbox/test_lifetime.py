@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from prismem_core.errors import CandidateError, SandboxError, WorkerLost
-from prismem_core.program.sandbox import Limits, Sandbox
+from prismem_core.program.sandbox import Limits, MemoryWorker, Sandbox
 from prismem_core.program.sandbox.engine_channel import Meter
+from prismem_core.program.sandbox.recovery import again_if_lost
 
 Build = Callable[..., str]
 
@@ -132,7 +133,8 @@ def test_a_copy_ends_with_the_zygote_also_if_the_engine_keeps_still(
         outer = zygote_of(sandbox)
         family = descendants(outer)
         assert {worker.pid, copy.pid} <= family
-        os.kill(outer if half == "outer" or without else children(outer).pop(), signal.SIGKILL)
+        halves = any(layer.name == "namespaces" and layer.state == "witnessed" for layer in sandbox.layers())
+        os.kill(children(outer).pop() if half == "inner" and halves else outer, signal.SIGKILL)
         assert wait_until(lambda: not running(family | {outer}))
         with pytest.raises(WorkerLost):
             worker.retrieve({"query_text": ""})
@@ -265,3 +267,43 @@ def test_closing_a_worker_while_it_retrieves_ends_the_call(program: Build, backe
         with pytest.raises(CandidateError, match="ended by itself"):
             worker.retrieve({"query_text": ""})
         closer.join()
+
+
+def test_work_in_a_lost_worker_is_done_again_and_a_program_that_is_killed_every_time_is_to_blame() -> None:
+    lost = [WorkerLost("the sandbox ended", killed=False), WorkerLost("killed from outside", killed=True)]
+
+    def twice_lost() -> str:
+        if lost:
+            raise lost.pop()
+        return "done"
+
+    assert again_if_lost(twice_lost) == "done"
+
+    def always(killed: bool) -> Callable[[], str]:
+        def work() -> str:
+            raise WorkerLost("told", killed=killed)
+
+        return work
+
+    with pytest.raises(WorkerLost, match="told"):
+        again_if_lost(always(False))
+    with pytest.raises(CandidateError, match=r"told \(3 times\)") as caught:
+        again_if_lost(always(True))
+    assert caught.value.kind == "died"
+
+
+def test_a_zygote_killed_during_a_description_is_replaced(program: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Sandbox() as sandbox:
+        sandbox.layers()
+        ended, original = [], MemoryWorker.call
+
+        def call(self: MemoryWorker, *given: Any, **named: Any) -> Any:
+            if not ended:
+                ended.append(zygote_of(sandbox))
+                os.kill(ended[0], signal.SIGKILL)
+                assert wait_until(lambda: not running(set(ended)))
+            return original(self, *given, **named)
+
+        monkeypatch.setattr(MemoryWorker, "call", call)
+        assert [field.name for field in sandbox.describe(program()).unit] == ["memory_text"]
+        assert zygote_of(sandbox) not in ended

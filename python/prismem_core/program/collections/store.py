@@ -90,6 +90,11 @@ class CollectionStore:
             while self._kept and sum(self._bytes(trunk) for trunk in self._kept.values()) > self._kept_bytes:
                 self._kept.popitem(last=False)
 
+    def bytes_of(self, scope: Scope) -> int:
+        """Bytes of the rows that a scope's collections lie in."""
+        with self._lock:
+            return sum(self._bytes(trunk) for trunk in {id(trunk): trunk for trunk in scope.trunks.values()}.values())
+
     def find(self, queries: Sequence[CollectionQuery]) -> tuple[list[list[Hits]], Launches]:
         """Hits of each text of each query, the same whatever they are asked together with; and what was launched."""
         launched: Counter[str] = Counter()

@@ -7,22 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import signal
 from dataclasses import dataclass
 from typing import Literal
 
-from prismem_core.program.sandbox.kernel import calls, credentials, landlock, seccomp
-
-# A range that neither distributions nor container tools hand out; one user a worker, so workers cannot signal each
-# other and a limit on processes counts one program alone.
-_FIRST_UID, _UIDS = 0x70000000, 1 << 16
-
-_OPEN_FILES = 16
-_PROCESSES = 128
-_STACK_BYTES = 8 << 20
-# A second bound behind the engine's clock, for all calls of a worker together.
-_CPU_SECONDS = 3600
+from prismem_core.program.sandbox.kernel import calls, credentials, landlock, resource_limits, seccomp
 
 Fork = Literal["notify", "plain", "deny"]
 
@@ -65,8 +54,9 @@ def enter(plan: Plan, parent: int, serial: int, memory_bytes: int) -> int | None
     the plan cannot be put on.
     """
     os.setsid()
-    own_user = plan.own_user and credentials.become(_FIRST_UID + serial % _UIDS)
-    _limits(memory_bytes, own_user)
+    users = credentials.SPARE_USERS
+    own_user = plan.own_user and credentials.become(users[serial % len(users)])
+    resource_limits.impose(memory_bytes, own_user=own_user)
     credentials.drop_capabilities()
     calls.prctl(calls.PR_SET_NO_NEW_PRIVS, 1)
     calls.prctl(calls.PR_SET_DUMPABLE, 0)
@@ -77,24 +67,3 @@ def enter(plan: Plan, parent: int, serial: int, memory_bytes: int) -> int | None
     if plan.filter is None:
         return None
     return seccomp.install(plan.filter, listener=plan.fork == "notify")
-
-
-def _limits(memory_bytes: int, own_user: bool) -> None:
-    _lower(resource.RLIMIT_CORE, 0)
-    _lower(resource.RLIMIT_FSIZE, 0)
-    _lower(resource.RLIMIT_NOFILE, _OPEN_FILES)
-    _lower(resource.RLIMIT_STACK, _STACK_BYTES)
-    _lower(resource.RLIMIT_MEMLOCK, 0)
-    _lower(resource.RLIMIT_AS, memory_bytes)
-    _lower(resource.RLIMIT_MSGQUEUE, 0)
-    _lower(resource.RLIMIT_CPU, _CPU_SECONDS)
-    if own_user:
-        # The kernel counts all processes of a user, so a number has a meaning only where the user is the worker's own.
-        _lower(resource.RLIMIT_NPROC, _PROCESSES)
-
-
-def _lower(which: int, value: int) -> None:
-    hard = resource.getrlimit(which)[1]
-    if hard != resource.RLIM_INFINITY:
-        value = min(value, hard)
-    resource.setrlimit(which, (value, value))

@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import os
 import select
-import struct
 import threading
 from collections import Counter
 
-# ioctl(2) requests of a seccomp listener, and the structures they take (linux/seccomp.h).
-_RECEIVE, _SEND = 0xC0502100, 0xC0182101
-_NOTIFICATION_BYTES = 80
-_ID_AND_PID = struct.Struct("=QI")
-_RESPONSE = struct.Struct("=QqiI")
-_CONTINUE = 1
+from prismem_core.program.sandbox.kernel import notification
 
 
 class ForkGate:
@@ -30,6 +22,7 @@ class ForkGate:
         self._listener = listener
         self._lock = threading.Lock()
         self._allowed: Counter[int] = Counter()
+        self._forked: Counter[int] = Counter()
         self._poll = select.poll()
         self._poll.register(listener, select.POLLIN)
 
@@ -42,11 +35,15 @@ class ForkGate:
         with self._lock:
             self._allowed[pid] += 1
 
-    def revoke(self, pid: int) -> None:
-        """Take back one permission that was not used."""
+    def revoke(self, pid: int) -> bool:
+        """Take back one permission; whether there was one that had not been used."""
         with self._lock:
-            if self._allowed[pid] > 0:
-                self._allowed[pid] -= 1
+            return _taken(self._allowed, pid)
+
+    def claim(self, pid: int) -> bool:
+        """Take one fork of `pid` that was let go for granted as a copy that showed itself; whether there was one."""
+        with self._lock:
+            return _taken(self._forked, pid)
 
     def answer(self) -> None:
         """Answer all forks that wait; returns at once if none does."""
@@ -65,16 +62,19 @@ class ForkGate:
         return any(event & select.POLLIN for _, event in self._poll.poll(0))
 
     def _answer_one(self) -> None:
-        notification = bytearray(_NOTIFICATION_BYTES)
-        try:
-            fcntl.ioctl(self._listener, _RECEIVE, notification)
-        except OSError:
-            # The process ended while it waited.
-            return
-        number, pid = _ID_AND_PID.unpack_from(notification)
-        allowed = self._allowed[pid] > 0
-        if allowed:
-            self._allowed[pid] -= 1
-        response = _RESPONSE.pack(number, 0, 0 if allowed else -errno.EPERM, _CONTINUE if allowed else 0)
+        # A process that ended while it waited takes no answer.
         with contextlib.suppress(OSError):
-            fcntl.ioctl(self._listener, _SEND, response)
+            call = notification.receive(self._listener)
+            if call is None:
+                return
+            allowed = _taken(self._allowed, call.pid)
+            if allowed:
+                self._forked[call.pid] += 1
+            (notification.let if allowed else notification.refuse)(self._listener, call)
+
+
+def _taken(counts: Counter[int], pid: int) -> bool:
+    if counts[pid] <= 0:
+        return False
+    counts[pid] -= 1
+    return True

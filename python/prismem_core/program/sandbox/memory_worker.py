@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from prismem_core.errors import ArgumentError, CandidateError, LimitError, SandboxError
+from prismem_core.program.grafting import Graft
 from prismem_core.program.sandbox.call import Call, none_result, text_result
 from prismem_core.program.sandbox.collection_calls import Collections
 from prismem_core.program.sandbox.engine_channel import ChannelClosed, Meter
@@ -99,8 +100,8 @@ class MemoryWorker:
         copy = self._process.copy(what, meter)
         return self._only_call(copy, meter, what, order, budget, backend)
 
-    def attach(self, source: str, graft: Mapping[str, Any], backend: BackendHandler | None = None) -> MemoryWorker:
-        """A copy of the worker that has taken in the retrieval-only revision `source`, as `graft` plans it.
+    def attach(self, graft: Graft, backend: BackendHandler | None = None) -> MemoryWorker:
+        """A copy of the worker that has taken in a retrieval-only revision, as `graft` plans it.
 
         It lives no longer than this worker, and is closed by the caller. Raises CandidateError or LimitError if the
         revision's code fails.
@@ -112,7 +113,7 @@ class MemoryWorker:
         attached = MemoryWorker(process, self._limits, backend or self._backend)
         attached._collections = self._collections
         try:
-            attached.call(what, {"op": "attach", "source": source, **graft}, budget, None, none_result)
+            attached.call(what, graft.order(), budget, None, none_result)
         except BaseException:
             attached.close()
             raise

@@ -15,6 +15,7 @@ from prismem_core.program.sandbox.launcher import Launcher, ZygoteGone
 from prismem_core.program.sandbox.layers import LAYERS, STANDARD, STRICT, Layer, Required, Tier, tier_of
 from prismem_core.program.sandbox.limits import BackendHandler, CollectionBackend, CollectionLimits, Limits
 from prismem_core.program.sandbox.memory_worker import MemoryWorker
+from prismem_core.program.sandbox.recovery import again_if_lost
 from prismem_core.program.sandbox.worker_process import WorkerProcess
 
 _DESCRIBE = Limits(index_cpu_seconds=10.0, index_wall_seconds=25.0)
@@ -128,23 +129,26 @@ class Sandbox:
         ProgramError with the code of the failing check: what the inspection finds, `load_error` if executing the module
         fails, `too_slow` if it does not end.
         """
-        with self._worker(_DESCRIBE, None) as worker:
-            try:
-                order = {"op": "describe", "source": source, "restrict_names": self._restrict_names}
-                return worker.call("loading the program", order, _DESCRIBE.index, None, interface_result)[0]
-            except Refused as refusal:
-                raise ProgramError(refusal.code, str(refusal), refusal.line) from None
-            except LimitError as error:
-                code = "too_slow" if error.kind in ("limit:cpu", "limit:wall") else "load_error"
-                raise ProgramError(code, str(error), error.line) from None
-            except CandidateError as error:
-                raise ProgramError("load_error", str(error), error.line) from None
+        try:
+            return again_if_lost(lambda: self._describe(source))
+        except Refused as refusal:
+            raise ProgramError(refusal.code, str(refusal), refusal.line) from None
+        except LimitError as error:
+            code = "too_slow" if error.kind in ("limit:cpu", "limit:wall") else "load_error"
+            raise ProgramError(code, str(error), error.line) from None
+        except CandidateError as error:
+            raise ProgramError("load_error", str(error), error.line) from None
 
     def close(self) -> None:
         """End every process of this sandbox."""
         with self._lock:
             self._closed = True
             self._holder.close()
+
+    def _describe(self, source: str) -> ProgramInterface:
+        order = {"op": "describe", "source": source, "restrict_names": self._restrict_names}
+        with self._worker(_DESCRIBE, None) as worker:
+            return worker.call("loading the program", order, _DESCRIBE.index, None, interface_result)[0]
 
     def _worker(
         self, limits: Limits, backend: BackendHandler | None, collections: CollectionLimits | None = None

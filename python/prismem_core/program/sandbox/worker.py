@@ -11,7 +11,6 @@ import io
 import linecache
 import os
 import sys
-import traceback
 import types
 from typing import Any
 
@@ -20,9 +19,10 @@ from numpy.typing import NDArray
 
 from prismem_core.errors import ProgramError
 from prismem_core.program.interface import OUT_CHAR_BUDGET
-from prismem_core.program.sandbox import confinement, frames
+from prismem_core.program.sandbox import confinement, frames, graft
 from prismem_core.program.sandbox.blocking_channel import BlockingChannel
 from prismem_core.program.sandbox.collection import Collection
+from prismem_core.program.sandbox.kernel.seccomp import CHANNEL
 from prismem_core.program.sandbox.namespace import PROGRAM_FILE, load
 
 _MESSAGE_CHARS = 500
@@ -127,8 +127,9 @@ class Worker:
         confinement.die_with_parent(parent)
         # The collector would touch, and so copy, every page that holds an object.
         gc.freeze()
-        self.channel.close()
-        self.channel = BlockingChannel(descriptor)
+        # A process can hear on this descriptor alone: from here on the copy no longer hears its parent's orders.
+        os.dup2(descriptor, CHANNEL)
+        os.close(descriptor)
         self.channel.send({"ready": True})
 
     def _answer(self, order: dict[str, Any]) -> None:
@@ -155,6 +156,9 @@ class Worker:
             return {"done": None}
         if operation == "index":
             return self._index(order["units"], order["raw_text"])
+        if operation == "attach":
+            graft.attach(self._program(), self._memory, order)
+            return {"done": None}
         return self._retrieve(order["query"])
 
     def _describe(self, order: dict[str, Any]) -> dict[str, Any]:
@@ -208,11 +212,7 @@ def _program_lines(error: BaseException) -> tuple[list[str], int | None]:
     """The innermost lines of the program that the error passed through, outermost first, and the last one's number."""
     if isinstance(error, SyntaxError) and error.filename == PROGRAM_FILE and error.lineno is not None:
         return [f"line {error.lineno}: {_source_line(error.lineno)}"], error.lineno
-    places = [
-        (line, frame.f_code.co_name)
-        for frame, line in traceback.walk_tb(error.__traceback__)
-        if frame.f_code.co_filename == PROGRAM_FILE
-    ]
+    places = graft.places(error.__traceback__)
     told = [f"line {line}, in {name}: {_source_line(line)}" for line, name in places[-_TOLD_LINES:]]
     return told, places[-1][0] if places else None
 

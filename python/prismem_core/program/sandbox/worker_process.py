@@ -33,7 +33,9 @@ class WorkerProcess:
         launcher: Launcher,
         gate: ForkGate | None,
         number: int | None,
+        family: set[int],
     ) -> None:
+        """`family` holds the pids of a worker and all its copies that run."""
         self.pid = pid
         self.lock = threading.Lock()
         self.channel = channel
@@ -41,6 +43,8 @@ class WorkerProcess:
         self._launcher = launcher
         self._gate = gate
         self._number = number
+        self._family = family
+        family.add(pid)
         self._ending = threading.Lock()
         self._ended: str | None = None
         self._owner = os.getpid()
@@ -69,7 +73,7 @@ class WorkerProcess:
             )
         if gate is not None:
             channel.watch(gate)
-        return cls(pid, channel, launcher, gate, number)
+        return cls(pid, channel, launcher, gate, number, set())
 
     def copy(self, what: str, meter: Meter) -> WorkerProcess:
         """A copy-on-write copy of the process as it is between two calls.
@@ -157,6 +161,7 @@ class WorkerProcess:
             return None
         finally:
             self.clock.kill()
+            self._family.discard(self.pid)
             self.channel.close()
             if self._number is not None and self._gate is not None:
                 self._gate.close()
@@ -204,15 +209,20 @@ class WorkerProcess:
         try:
             hello, pid, _ = channel.receive_first(meter)
             if hello == {"unforked": True} and pid == self.pid:
-                if self._gate is not None:
-                    self._gate.revoke(self.pid)
-                raise self._unforked()
-            if hello != {"ready": True} or pid == self.pid:
+                used = self._gate is not None and not self._gate.revoke(self.pid)
+                failure = self._unforked()
+                if used and isinstance(failure, CandidateError):
+                    raise FrameError("the program forked a process of its own in place of a copy")
+                raise failure
+            # Another copy may have taken the order from the socket that it shares with its parent.
+            if hello != {"ready": True} or pid in self._family or not self._forked():
                 raise FrameError("a copy did not announce itself")
-            return WorkerProcess(pid, channel, self._launcher, self._gate, None)
+            return WorkerProcess(pid, channel, self._launcher, self._gate, None, self._family)
         except ChannelClosed:
             with contextlib.suppress(ChannelClosed, FrameError):
                 self._expect_stillness()
+                if not self._forked():
+                    self.end("it made no copy when one was ordered")
                 raise CandidateError("died", f"a copy of the process ended before {what}") from None
             raise self.death(what) from None
         except (FrameError, LimitError) as error:
@@ -221,6 +231,10 @@ class WorkerProcess:
             if isinstance(error, LimitError):
                 raise
             raise CandidateError("protocol", f"{what}: {error}") from None
+
+    def _forked(self) -> bool:
+        """Whether the process has made a copy for one more order; a permission left over would serve for another."""
+        return self._gate is None or self._gate.claim(self.pid)
 
     def _expect_stillness(self) -> None:
         self.channel.expect_silence()

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import NoReturn, TypeVar
+from typing import TypeVar
 
-from prismem_core.errors import CandidateError, LimitError, ProgramError
+from prismem_core.errors import CandidateError, ProgramError
+from prismem_core.program.failure_words import explained
 from prismem_core.program.interface import Interface, ProgramInterface
 from prismem_core.program.sandbox import (
     CallReport,
@@ -17,14 +18,15 @@ from prismem_core.program.sandbox import (
     MemoryWorker,
     Sandbox,
 )
-from prismem_core.program.validation.synthetic import OutOfTime, StubBackend, raw_text, synthetic_object
+from prismem_core.program.validation.stub_backend import OutOfTime, StubBackend
+from prismem_core.program.validation.synthetic import SyntheticSessions
 
 Result = TypeVar("Result")
 
-_SMOKE_DIMENSION = 64
 # Far above what the probe permits, so that a call too many is told as such and not as a refused call.
 _MANY_ASKS = 1_000
 _MANY_TEXTS = 200_000
+_CODES = {"limit:cpu": "too_slow", "limit:wall": "too_slow", "limit:calls": "backend_calls"}
 _INVALID_ORDER = ("retrieve_type", "retrieve_length")
 
 
@@ -67,9 +69,10 @@ def check_dynamic(
     source: str, shown: ProgramInterface, sandbox: Sandbox, limits: ValidationLimits, interface: Interface = "paper"
 ) -> None:
     """Smoke run, then probe; raises ProgramError with the code of the first failing check."""
-    trial = _Trial(source, shown, sandbox, limits, CollectionLimits() if interface == "engine" else None)
+    collections = CollectionLimits() if interface == "engine" else None
+    trial = _Trial(source, shown, sandbox, limits, collections, SyntheticSessions(source))
     # Another dimension than the probe's, so that a program that counts on one is found out.
-    _smoke(trial, StubBackend(_SMOKE_DIMENSION, limits.timeout_seconds))
+    _smoke(trial, StubBackend(trial.sessions.smoke_dimension, limits.timeout_seconds))
     _probe(trial, StubBackend(limits.dimension, limits.timeout_seconds))
 
 
@@ -82,29 +85,46 @@ class _Trial:
     sandbox: Sandbox
     limits: ValidationLimits
     collections: CollectionLimits | None
+    sessions: SyntheticSessions
 
     def open(self, backend: StubBackend) -> MemoryWorker:
         """A worker that has loaded the program."""
         limits = self.limits.worker()
-        return _run(
+        return self.run(
             "Memory(backend)", backend, partial(self.sandbox.open, self.source, backend, limits, self.collections)
         )
 
+    def run(self, what: str, backend: StubBackend, call: Callable[[], Result]) -> Result:
+        """The result of a call of the program; its failure as ProgramError with the code of the failing check."""
+        try:
+            result = call()
+            backend.check_time()
+        except CandidateError as error:
+            words = explained(error.kind, str(error), self.limits.worker())
+            code = error.code if isinstance(error, InvalidResult) else _CODES.get(error.kind, "smoke_error")
+            raise ProgramError(code, f"{what}: {words}", error.line) from None
+        except OutOfTime:
+            raise ProgramError("too_slow", f"{what}: the time for all trial calls together is over") from None
+        return result
+
 
 def _smoke(trial: _Trial, backend: StubBackend) -> None:
-    interface = trial.interface
+    interface, sessions = trial.interface, trial.sessions
+    turns = sessions.smoke_turns
     with trial.open(backend) as worker:
-        units = [synthetic_object(interface.unit, number) for number in range(2)]
-        _run("index() of two units", backend, partial(worker.index, units, raw_text(0, range(2))))
-        _run("index() of an empty list", backend, partial(worker.index, [], raw_text(1, range(2, 4))))
-        queries = [synthetic_object(interface.query, number) for number in (101, 102, 101)]
+        units = [sessions.object(interface.unit, number) for number in range(2)]
+        trial.run("index() of two units", backend, partial(worker.index, units, sessions.raw_text(0, range(turns))))
+        text = sessions.raw_text(1, range(turns, 2 * turns))
+        trial.run("index() of an empty list", backend, partial(worker.index, [], text))
+        first, second = sessions.queries[:2]
+        queries = [sessions.object(interface.query, number) for number in (first, second, first)]
         texts: list[str] = []
         broken: list[ProgramError] = []
         for number, query in enumerate(queries, 1):
             what = f"retrieve() number {number}"
             try:
                 # In the worker itself: only there can one query be seen to change the next.
-                texts.append(_run(what, backend, partial(worker.retrieve, query, in_place=True))[0])
+                texts.append(trial.run(what, backend, partial(worker.retrieve, query, in_place=True))[0])
             except ProgramError as error:
                 if error.code not in _INVALID_ORDER:
                     raise
@@ -119,22 +139,22 @@ def _smoke(trial: _Trial, backend: StubBackend) -> None:
 
 
 def _probe(trial: _Trial, backend: StubBackend) -> None:
-    interface, limits = trial.interface, trial.limits
+    interface, limits, sessions = trial.interface, trial.limits, trial.sessions
     cpu_seconds = 0.0
     size = limits.units_per_session
     with trial.open(backend) as worker:
         for session in range(limits.sessions):
             numbers = range(session * size, (session + 1) * size)
-            units = [synthetic_object(interface.unit, number) for number in numbers]
-            text = raw_text(session, numbers)
+            units = [sessions.object(interface.unit, number) for number in numbers]
+            text = sessions.raw_text(session, numbers)
             what = f"index() of session {session + 1} of {limits.sessions}"
-            report = _run(what, backend, partial(worker.index, units, text))
+            report = trial.run(what, backend, partial(worker.index, units, text))
             _count(what, report, limits.index_ask_calls, limits.index_embed_calls, limits.index_collection_calls)
             cpu_seconds += report.cpu_seconds
-        for number in (1, 2):
-            query = synthetic_object(interface.query, size * number + 7)
+        for number, chosen in enumerate(sessions.queries[2:], 1):
+            query = sessions.object(interface.query, chosen)
             what = f"retrieve() number {number} over {limits.sessions * size} units"
-            _, report = _run(what, backend, partial(worker.retrieve, query, in_place=True))
+            _, report = trial.run(what, backend, partial(worker.retrieve, query, in_place=True))
             _count(
                 what,
                 report,
@@ -149,27 +169,6 @@ def _probe(trial: _Trial, backend: StubBackend) -> None:
             f"the program used {cpu_seconds:.1f} s of processor time for {limits.sessions} sessions of {size} units "
             f"and two retrievals; at most {limits.cpu_seconds:g} s are allowed",
         )
-
-
-def _run(what: str, backend: StubBackend, call: Callable[[], Result]) -> Result:
-    """The result of a call of the program; its failure as ProgramError with the code of the failing check."""
-    try:
-        result = call()
-        backend.check_time()
-    except InvalidResult as error:
-        raise ProgramError(error.code, f"{what}: {error}", error.line) from None
-    except LimitError as error:
-        _limit(what, error)
-    except CandidateError as error:
-        raise ProgramError("smoke_error", f"{what}: {error}", error.line) from None
-    except OutOfTime:
-        raise ProgramError("too_slow", f"{what}: the time for all trial calls together is over") from None
-    return result
-
-
-def _limit(what: str, error: LimitError) -> NoReturn:
-    codes = {"limit:cpu": "too_slow", "limit:wall": "too_slow", "limit:calls": "backend_calls"}
-    raise ProgramError(codes.get(error.kind, "smoke_error"), f"{what}: {error}", error.line) from None
 
 
 def _count(what: str, report: CallReport, asks: int, embeds: int, collections: int) -> None:

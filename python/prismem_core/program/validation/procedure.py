@@ -11,9 +11,10 @@ Steps and their codes, in order; the first that fails is the result:
 
 from __future__ import annotations
 
-from prismem_core.errors import ProgramError
+from prismem_core.errors import CandidateError, ProgramError
 from prismem_core.program.interface import Interface
 from prismem_core.program.sandbox import Sandbox
+from prismem_core.program.sandbox.recovery import again_if_lost
 from prismem_core.program.validation.dynamic import ValidationLimits, check_dynamic
 from prismem_core.program.validation.report import ValidationReport
 from prismem_core.program.validation.static import check_static
@@ -48,4 +49,8 @@ def validate(
 
 
 def _check(source: str, sandbox: Sandbox, limits: ValidationLimits | None, interface: Interface) -> None:
-    check_dynamic(source, sandbox.describe(source), sandbox, limits or ValidationLimits(), interface)
+    described = sandbox.describe(source)
+    try:
+        again_if_lost(lambda: check_dynamic(source, described, sandbox, limits or ValidationLimits(), interface))
+    except CandidateError as error:
+        raise ProgramError("smoke_error", str(error), error.line) from None

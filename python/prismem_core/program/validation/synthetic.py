@@ -1,126 +1,114 @@
-"""Made-up sessions and a stand-in for the backend: what a candidate is tried with before it gets real ones."""
+"""Made-up sessions in words of each program's own: what a candidate is tried with before it gets real ones.
+
+Names, nouns and the shapes of sentences, times and turns are drawn from the digest of the program's source. The same
+source always meets the same texts, another one meets others, so that no text tells a program that it is being tried.
+"""
 
 from __future__ import annotations
 
 import hashlib
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from prismem_core.program.collections.query import CollectionQuery, Hits
-from prismem_core.program.collections.store import CollectionStore, Scope
 from prismem_core.program.interface import FieldSpec
 
-_SPEAKERS = ("Anna", "Boris", "Chen", "Dalia")
-_PLACES = ("the harbour", "a bakery", "the old library", "a mountain hut", "the workshop")
-_ACTS = ("repaired a bicycle", "planted tomatoes", "wrote a long letter", "baked bread", "learned a song")
-_MONTHS = ("January", "March", "May", "July", "October")
+_ONSETS = tuple("b br c ch d dr f fl g gr h j k kl l m n p pr qu r s sh st t tr v w z".split())  # noqa: SIM905
+_VOWELS = tuple("a e i o u ai ea io ou".split())  # noqa: SIM905
+_CODAS = ("", "", "l", "m", "n", "nd", "r", "rt", "s", "st", "t", "x")
+# Each has a place for a name, two made-up nouns and a number that no other sentence has.
+_SENTENCES = (
+    "{name} took {a} to {b} and paid {n}",
+    "in {b}, {name} found {n} of the {a}",
+    "{name} said that {a} number {n} came from {b}",
+    "after {b} {name} wrote {n} lines on {a}",
+    "{n} times {name} asked for {a} near {b}",
+    "the {a} of {name} weighs {n} grams, as {b} does",
+    "{name} traded {b} for {n} pieces of {a}",
+    "with {a} and {b}, {name} reached {n} points",
+)
+_TIMES = ("%I:%M %p on %d %B, %Y", "%Y-%m-%d %H:%M", "%d %B %Y", "%A, %d %b %Y, %H:%M", "%B %d, %Y at %I:%M %p")
+_HEADERS = ("[{time}]", "Session of {time}", "## {time}", "Date: {time}")
+_TURNS = ("{name}: {text}.", "{name}: {text}!", "{name}: Well, {text}.", "[{name}] {text}.")
+_NOUNS = 60
 
 
-class OutOfTime(Exception):
-    """The time for all dynamic steps together is over."""
+class _Draw:
+    """Numbers from a digest, the same with every version of Python."""
+
+    def __init__(self, seed: bytes) -> None:
+        self._seed = seed
+        self._drawn = 0
+
+    def between(self, least: int, most: int) -> int:
+        """A number from `least` to `most`, both included."""
+        self._drawn += 1
+        value = hashlib.sha256(self._seed + self._drawn.to_bytes(8, "big")).digest()
+        return least + int.from_bytes(value[:8], "big") % (most - least + 1)
+
+    def one(self, values: Sequence[str]) -> str:
+        """One of some texts."""
+        return values[self.between(0, len(values) - 1)]
+
+    def words(self, count: int, syllables: int) -> tuple[str, ...]:
+        """So many different made-up words."""
+        words: dict[str, None] = {}
+        while len(words) < count:
+            word = "".join(self.one(_ONSETS) + self.one(_VOWELS) for _ in range(syllables)) + self.one(_CODAS)
+            words[word] = None
+        return tuple(words)
 
 
-class StubBackend:
-    """A backend that answers at once and always alike: unit vectors from a hash of each text, `stub` or `{}` for ask.
+class SyntheticSessions:
+    """Units, queries and texts of sessions for one program, by number; those of different numbers differ.
 
-    Its collections are the real ones over these vectors. Raises OutOfTime when `seconds` have passed since it was made,
-    its own time left out.
+    `smoke_dimension` (columns of embeddings), `smoke_turns` (turns of a session's text) and `queries` (four different
+    numbers of queries) are drawn too: validation does not fix them.
     """
 
-    def __init__(self, dimension: int, seconds: float) -> None:
-        self.dimension = dimension
-        self._seconds = seconds
-        self._store: CollectionStore | None = None
-        self._scope = Scope()
-        self._start = time.monotonic()
-        self._own = 0.0
+    def __init__(self, source: str) -> None:
+        draw = _Draw(hashlib.sha256(b"synthetic sessions\0" + source.encode("utf-8", "surrogatepass")).digest())
+        self._names = tuple(name.capitalize() for name in draw.words(draw.between(2, 5), 2))
+        self._nouns = draw.words(_NOUNS, 3)
+        self._sentences = tuple(draw.one(_SENTENCES) for _ in range(3))
+        self._header, self._turn, self._time = draw.one(_HEADERS), draw.one(_TURNS), draw.one(_TIMES)
+        self._start = datetime(draw.between(2015, 2024), draw.between(1, 12), draw.between(1, 28), draw.between(0, 23))
+        self._step = timedelta(minutes=draw.between(300, 20_000))
+        self._first = draw.between(100, 40_000)
+        # Programs may count up to a number they are given.
+        self._least = draw.between(0, 9)
+        self._items = draw.between(1, 4)
+        self.smoke_dimension = draw.between(40, 200)
+        self.smoke_turns = draw.between(2, 9)
+        self.queries = tuple(draw.between(400 * place, 400 * place + 399) for place in range(4))
 
-    def ask(self, prompt: str, system_prompt: str | None, json_object: bool) -> str:
-        self.check_time()
-        return "{}" if json_object else "stub"
+    def sentence(self, number: int) -> str:
+        """A sentence of more than 20 characters; each number gives another."""
+        names, nouns = self._names, self._nouns
+        shape = self._sentences[number % len(self._sentences)]
+        a, b = nouns[number % _NOUNS], nouns[(number // _NOUNS + 7 * number + 1) % _NOUNS]
+        return shape.format(name=names[number % len(names)], a=a, b=b, n=self._first + number)
 
-    def embed(self, texts: list[str]) -> NDArray[np.float32]:
-        with self._own_time():
-            return _vectors(texts, self.dimension)
+    def object(self, schema: Sequence[FieldSpec], number: int) -> dict[str, Any]:
+        """A value for every field, Optional ones included; objects of different numbers differ in every text."""
+        return {spec.name: self._value(spec, number, place) for place, spec in enumerate(schema)}
 
-    def add_texts(self, handle: str, texts: list[str]) -> str:
-        with self._own_time():
-            return self._collections().add(self._scope, handle, texts)
+    def _value(self, spec: FieldSpec, number: int, place: int) -> Any:
+        if spec.type == "str":
+            return f"{self.sentence(number)} ({self._nouns[place % _NOUNS]} {place})"
+        if spec.type == "int":
+            return self._least + number + place
+        if spec.type == "float":
+            return self._least + number + 0.5
+        if spec.type == "bool":
+            return number % 2 == 0
+        return [f"{self.sentence(number)} ({self._nouns[place % _NOUNS]} {item})" for item in range(self._items)]
 
-    def find(self, query: CollectionQuery) -> list[Hits]:
-        with self._own_time():
-            return self._collections().find([query])[0][0]
-
-    def _collections(self) -> CollectionStore:
-        if self._store is None:
-            self._store = CollectionStore(_StubEmbedder(self.dimension))
-        return self._store
-
-    @contextmanager
-    def _own_time(self) -> Iterator[None]:
-        self.check_time()
-        start = time.monotonic()
-        yield
-        self._own += time.monotonic() - start
-
-    def check_time(self) -> None:
-        if time.monotonic() - self._start - self._own > self._seconds:
-            raise OutOfTime
-
-
-class _StubEmbedder:
-    identity = "stub"
-
-    def __init__(self, dimension: int) -> None:
-        self.dimension = dimension
-
-    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        return _vectors(texts, self.dimension)
-
-
-def _vectors(texts: Sequence[str], dimension: int) -> NDArray[np.float32]:
-    rows = np.empty((len(texts), dimension), dtype=np.float32)
-    for row, text in zip(rows, texts, strict=True):
-        row[:] = _vector(text, dimension)
-    return rows
-
-
-def _vector(text: str, dimension: int) -> NDArray[np.float32]:
-    seed = int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:8], "big")
-    row = np.random.Generator(np.random.PCG64(seed)).standard_normal(dimension, dtype=np.float32)
-    return row / np.float32(np.linalg.norm(row))
-
-
-def sentence(number: int) -> str:
-    """A sentence of more than 20 characters; each number gives another."""
-    speaker, act = _SPEAKERS[number % 4], _ACTS[number // 4 % 5]
-    return f"{speaker} {act} at {_PLACES[number // 20 % 5]} and counted {number} birds"
-
-
-def synthetic_object(schema: Sequence[FieldSpec], number: int) -> dict[str, Any]:
-    """A value for every field, Optional ones included; objects of different numbers differ in every text."""
-    return {spec.name: _value(spec, number, place) for place, spec in enumerate(schema)}
-
-
-def _value(spec: FieldSpec, number: int, place: int) -> Any:
-    if spec.type == "str":
-        return f"{sentence(number)} ({spec.name} {place})"
-    if spec.type == "int":
-        return number + place
-    if spec.type == "float":
-        return number + 0.5
-    if spec.type == "bool":
-        return number % 2 == 0
-    return [f"{sentence(number)} ({spec.name} {place}, item {item})" for item in (1, 2)]
-
-
-def raw_text(session: int, numbers: Sequence[int]) -> str:
-    """A session as `index` gets it: a header line with its time, then one turn a line."""
-    header = f"[{10 + session % 3}:{session % 60:02d} am on {1 + session % 28} {_MONTHS[session % 5]}, 2023]"
-    turns = [f"{_SPEAKERS[number % 4]}: {sentence(number)}." for number in numbers]
-    return "\n".join([header, *turns])
+    def raw_text(self, session: int, numbers: Sequence[int]) -> str:
+        """A session as `index` gets it: a header line with its time, then one turn a line."""
+        header = self._header.format(time=(self._start + session * self._step).strftime(self._time))
+        turns = [
+            self._turn.format(name=self._names[number % len(self._names)], text=self.sentence(number))
+            for number in numbers
+        ]
+        return "\n".join([header, *turns])

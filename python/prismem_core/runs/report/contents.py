@@ -18,6 +18,7 @@ from prismem_core.runs.events import (
     RunStarted,
     SpecialistsChanged,
 )
+from prismem_core.runs.isolation import isolation_from_json
 from prismem_core.runs.run import RunRecord
 from prismem_core.tasks.capability import CAPABILITIES
 
@@ -64,9 +65,11 @@ def contents(record: RunRecord, ledger: Ledger | None, reuse: Sequence[Mapping[s
         "designer": started.designer if started else None,
         "data": dict(record.manifest.data),
         "roles": dict(record.manifest.roles),
+        "isolation": isolation_from_json(record.manifest.isolation).to_json(),
         "settings": dict(record.manifest.settings),
         "job": dict(record.manifest.extra),
         "scores": scores,
+        "held_out": _held_out(scores, ("n00", finished.final if finished else best)),
         "specialists": next((dict(e.specialists) for e in reversed(events) if isinstance(e, SpecialistsChanged)), {}),
         "lineage": list(_lineage(record)),
         "iterations": [
@@ -108,6 +111,19 @@ def _scores(record: RunRecord, started: RunStarted | None) -> dict[str, dict[str
                 own = {task: event.scores[task] for task in ids if task in event.scores}
                 scores[part][event.program] = _means(own, primary)
     return scores
+
+
+def _held_out(scores: Mapping[str, Mapping[str, Any]], programs: Sequence[str]) -> list[dict[str, Any]]:
+    """Mean scores of start and result on each split, and how far training lies above the questions that decided
+    nothing: what a program has by heart does not carry over.
+    """
+    rows = []
+    for program in dict.fromkeys(programs):
+        means = {part: own[program]["score"] for part, own in scores.items() if program in own}
+        known = means.get("train") is not None and means.get(TEST) is not None
+        parts = {part: means.get(part) for part in scores}
+        rows.append({"program": program, **parts, "gap": means["train"] - means[TEST] if known else None})
+    return rows
 
 
 def _means(scores: Mapping[str, float], primary: Mapping[str, str]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from prismem_core.runs.isolation import isolation_from_json
 from prismem_core.runs.report.contents import Contents
 from prismem_core.runs.report.tables import Table, all_tables
 
@@ -21,6 +22,7 @@ def _table(table: Table) -> str:
 def markdown(report: Contents) -> str:
     """The whole report; it holds no clock time and no path of the machine it was written on."""
     data = report.data
+    isolation = isolation_from_json(data["isolation"])
     state = f"finished with {report.final}" if data["finished"] else f"not finished; best so far {report.best}"
     facts = [
         f"# Run {data['run']}",
@@ -33,7 +35,12 @@ def markdown(report: Contents) -> str:
         f"- interface: {data['job']['job'].get('interface', 'paper')}",
         *(f"- {role}: {identity}" for role, identity in data["roles"].items()),
         f"- prismem-core {data['version']}",
-        "- isolation: generated programs ran in worker processes with resource limits, without kernel confinement "
-        "(docs/security.md)",
+        f"- isolation: {isolation.words()} (docs/security.md)",
     ]
-    return "\n".join([*facts, ""]) + "\n" + "\n\n".join(_table(table) for table in all_tables(report)) + "\n"
+    warning = [f"**{isolation.words()}**", ""] if isolation.marked else []
+    return (
+        "\n".join([*facts[:2], *warning, *facts[2:], ""])
+        + "\n"
+        + "\n\n".join(_table(table) for table in all_tables(report))
+        + "\n"
+    )

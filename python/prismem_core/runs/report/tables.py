@@ -54,8 +54,7 @@ def score_tables(report: Contents) -> list[Table]:
         rows.append(_row("mean over questions", start, end, "score"))
         columns = ("capability", "questions", "n00 (start)", report.best, "gain")
         tables.append(Table(f"Scores on {_TITLES[part]}", columns, tuple(rows)))
-    official = _official_table(report)
-    return [*tables, official] if official else tables
+    return [*tables, *(table for table in (_official_table(report), held_out_table(report)) if table is not None)]
 
 
 def _score(summary: Mapping[str, Any], capability: Capability) -> float | None:
@@ -67,6 +66,25 @@ def _score(summary: Mapping[str, Any], capability: Capability) -> float | None:
 def _row(name: str, start: Mapping[str, Any], end: Mapping[str, Any], key: str) -> tuple[str, ...]:
     before, after = start[key], end[key]
     return (name, str(start["questions"]), number(before), number(after), number(after - before, True))
+
+
+def held_out_table(report: Contents) -> Table | None:
+    """Training, validation and test means side by side, where the test questions were measured."""
+    measured = [row for row in report.data["held_out"] if row["gap"] is not None]
+    if not measured:
+        return None
+    rows = []
+    for row in measured:
+        program = row["program"]
+        role = " and ".join(word for word, own in (("start", "n00"), ("result", report.best)) if program == own)
+        means = (number(row[part]) for part in ("train", "valid", "test"))
+        rows.append((f"{program} ({role})", *means, number(row["gap"], True)))
+    return Table(
+        "What carries over",
+        ("program", "train", "valid", "test", "train - test"),
+        tuple(rows),
+        "Mean over questions. No test question drove selection: answers that a program has stored show as a gap.",
+    )
 
 
 def _official_table(report: Contents) -> Table | None:

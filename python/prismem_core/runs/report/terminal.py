@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from prismem_core.runs.isolation import isolation_from_json
 from prismem_core.runs.report.contents import Contents
 from prismem_core.runs.report.tables import Table, all_tables, call_table, score_tables
 
@@ -67,10 +69,16 @@ def make_console() -> Console:
     return console if console.is_terminal else Console(width=140)
 
 
+def isolation_text(isolation: Mapping[str, Any]) -> Text:
+    """One line on what confined the programs, loud where nothing did."""
+    found = isolation_from_json(isolation)
+    return Text(f"isolation: {found.words()}", style="bold red" if found.marked else "")
+
+
 def render(report: Contents, width: int, *, short: bool = False) -> RenderableType:
     """All tables for a console of `width` characters; `short` leaves out the lineage."""
     tables = [*score_tables(report), call_table(report)] if short else list(all_tables(report))
-    return Group(*(draw(table, width) for table in tables))
+    return Group(*(draw(table, width) for table in tables), isolation_text(report.data["isolation"]))
 
 
 def show(report: Contents, console: Console, *, short: bool = False) -> None:

@@ -7,6 +7,9 @@ import os
 
 from prismem_core.program.sandbox.kernel import calls
 
+SPARE_USERS = range(0x70000000, 0x70010000)
+"""A range that neither distributions nor container tools hand out, so that each worker can have a user of its own."""
+
 _NOBODY = 65534
 _CAPABILITY_VERSION_3 = 0x20080522
 

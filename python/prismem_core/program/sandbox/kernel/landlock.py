@@ -18,7 +18,7 @@ _FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15}
 _ALL_FILE_RIGHTS = 16
 _TCP = 0b11  # bind, connect
 _SCOPES = 0b11  # abstract UNIX sockets, signals
-_TCP_SINCE, _SCOPES_SINCE = 4, 6
+TCP_SINCE, SCOPES_SINCE = 4, 6
 
 
 class _Ruleset(ctypes.Structure):
@@ -39,7 +39,7 @@ def ruleset(version: int) -> bytes:
     """The attributes that deny all that ABI `version` (1 or more) can deny, of the size that it knows."""
     files = (1 << _FILE_RIGHTS.get(version, _ALL_FILE_RIGHTS)) - 1
     attributes = bytes(_Ruleset(files, _TCP, _SCOPES))
-    known = 1 if version < _TCP_SINCE else 2 if version < _SCOPES_SINCE else 3
+    known = 1 if version < TCP_SINCE else 2 if version < SCOPES_SINCE else 3
     return attributes[: 8 * known]
 
 
@@ -62,5 +62,5 @@ def deny_all() -> str:
 
 def words(version: int) -> str:
     """What ABI `version` denies."""
-    denied = ["no files", *["no TCP"] * (version >= _TCP_SINCE), *["no signals out"] * (version >= _SCOPES_SINCE)]
+    denied = ["no files", *["no TCP"] * (version >= TCP_SINCE), *["no signals out"] * (version >= SCOPES_SINCE)]
     return f"{', '.join(denied)} (ABI {version})"

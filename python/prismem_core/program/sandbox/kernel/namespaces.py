@@ -107,8 +107,8 @@ def _refusal(flags: int) -> OSError | None:
     if told:
         number, _, text = told.decode("utf-8", "replace").partition(" ")
         return OSError(int(number), text)
-    if status != 0:
-        return OSError(errno.EPERM, f"unshare: ended the process (wait status {status})")
+    if os.WIFSIGNALED(status):
+        return OSError(errno.EPERM, f"unshare: ended the process by signal {os.WTERMSIG(status)}")
     return None
 
 

@@ -10,19 +10,15 @@ from __future__ import annotations
 import ctypes
 import errno
 import signal
-import struct
 from typing import Literal
 
-from prismem_core.program.sandbox.kernel import calls
+from prismem_core.program.sandbox.kernel import bpf, calls
 
 Fork = Literal["notify", "plain", "deny"]
 
 ALLOWED = (
-    "read",
     "write",
-    "recvmsg",
     "sendmsg",
-    "recvfrom",
     "sendto",
     "poll",
     "ppoll",
@@ -31,15 +27,11 @@ ALLOWED = (
     "brk",
     "mremap",
     "madvise",
-    "futex",
     "rt_sigprocmask",
     "rt_sigreturn",
     "sigaltstack",
     "sched_yield",
     "nanosleep",
-    "clock_nanosleep",
-    "clock_gettime",
-    "clock_getres",
     "gettimeofday",
     "time",
     "getpid",
@@ -53,6 +45,7 @@ ALLOWED = (
     "getrandom",
     "restart_syscall",
 )
+CLOCKS = ("clock_gettime", "clock_getres", "clock_nanosleep")
 KILLED = (
     "execve",
     "execveat",
@@ -80,54 +73,16 @@ REFUSE, ABSENT = ERRNO | errno.EPERM, ERRNO | errno.ENOSYS
 # CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID | SIGCHLD: all that fork() of the C library passes; a thread passes more.
 FORK_FLAGS = 0x01200000 | signal.SIGCHLD
 
+CHANNEL = 3
+"""The descriptor on which a worker, and each copy of it, hears the engine."""
+
 _PROT_EXEC, _MAP_SHARED = 4, 1
+_FUTEX_PRIVATE = 128
+# The sign of a clock's number: it names the clock of a process or of an open file.
+_DYNAMIC_CLOCK = 0x80000000
 _X32_NUMBERS = 0x40000000
 
-# Where struct seccomp_data keeps the number, the architecture and the six 64-bit arguments (low word first).
-_NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
-
-_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-
 _SET_MODE_FILTER, _NEW_LISTENER = 1, 8
-
-
-class _Assembler:
-    """Instructions whose jumps name places; the empty name is the next instruction."""
-
-    def __init__(self) -> None:
-        self._steps: list[tuple[int, int, str, str]] = []
-        self._places: dict[str, int] = {}
-
-    def place(self, name: str) -> None:
-        self._places[name] = len(self._steps)
-
-    def load(self, offset: int) -> None:
-        self._steps.append((_LOAD, offset, "", ""))
-
-    def load_argument(self, index: int, word: int = 0) -> None:
-        self.load(_ARGUMENTS + 8 * index + 4 * word)
-
-    def test(self, kind: int, value: int, *, then: str = "", otherwise: str = "") -> None:
-        self._steps.append((kind, value, then, otherwise))
-
-    def expect_argument(self, index: int, value: int, *, otherwise: str) -> None:
-        """Go on only if the whole argument is `value`, which fits the low word."""
-        self.load_argument(index)
-        self.test(_EQUAL, value, otherwise=otherwise)
-        self.load_argument(index, word=1)
-        self.test(_EQUAL, 0, otherwise=otherwise)
-
-    def give(self, action: int) -> None:
-        self._steps.append((_RETURN, action, "", ""))
-
-    def assemble(self) -> bytes:
-        return b"".join(
-            struct.pack("=HBBI", code, self._distance(at, then), self._distance(at, otherwise), value)
-            for at, (code, value, then, otherwise) in enumerate(self._steps)
-        )
-
-    def _distance(self, at: int, name: str) -> int:
-        return self._places[name] - at - 1 if name else 0
 
 
 def build_filter(fork: Fork, architecture: calls.Architecture | None = None) -> bytes:
@@ -135,42 +90,63 @@ def build_filter(fork: Fork, architecture: calls.Architecture | None = None) -> 
 
     Exactly the flags of fork() get the action that `fork` says (a supervisor decides, allowed, EPERM); other flags of
     clone, threads among them, end the process. Executable and shared memory are refused: the first would be code that
-    no one saw, the second a channel between copies that answer different queries. prctl may only tie a process's life
-    to its parent's. OSError if this machine's calls are not known.
+    no one saw, the second a channel between copies that answer different queries. Channels, too, would be the processor
+    clocks of other processes, futexes on pages that processes share, the offset of a file that copies share, and the
+    sockets of copies, which their parent could keep: so nothing is read but CHANNEL. prctl may only tie a process's
+    life to its parent's. OSError if this machine's calls are not known.
     """
     of = architecture or calls.architecture()
-    program = _Assembler()
+    program = bpf.Assembler()
 
     def each(names: tuple[str, ...], action: str) -> None:
         for name in names:
             here = calls.number(name, of)
             if here is not None:
-                program.test(_EQUAL, here, then=action)
+                program.test(bpf.EQUAL, here, then=action)
 
-    program.load(_ARCHITECTURE)
-    program.test(_EQUAL, of.audit, otherwise="kill")
-    program.load(_NUMBER)
+    program.load(bpf.ARCHITECTURE)
+    program.test(bpf.EQUAL, of.audit, otherwise="kill")
+    program.load(bpf.NUMBER)
     if of is calls.X86_64:
-        program.test(_AT_LEAST, _X32_NUMBERS, then="kill")
+        program.test(bpf.AT_LEAST, _X32_NUMBERS, then="kill")
     each(ALLOWED, "allow")
     each(KILLED, "kill")
     # The C library takes ENOSYS as a reason to use clone, whose flags can be seen.
     each(("clone3",), "absent")
-    for name in ("mmap", "mprotect", "clone", "prctl"):
+    for name in ("mmap", "mprotect", "futex", "clone", "prctl"):
         each((name,), name)
+    each(CLOCKS, "clock")
+    each(("recvfrom", "recvmsg"), "hear")
+    each(("dup2", "dup3"), "replace")
     program.give(REFUSE)
 
     program.place("mmap")
     program.load_argument(3)
-    program.test(_ANY_BIT, _MAP_SHARED, then="refuse")
+    program.test(bpf.ANY_BIT, _MAP_SHARED, then="refuse")
     program.place("mprotect")
     program.load_argument(2)
-    program.test(_ANY_BIT, _PROT_EXEC, then="refuse", otherwise="allow")
+    program.test(bpf.ANY_BIT, _PROT_EXEC, then="refuse", otherwise="allow")
+
+    program.place("futex")
+    program.load_argument(1)
+    program.test(bpf.ANY_BIT, _FUTEX_PRIVATE, then="allow", otherwise="refuse")
+
+    program.place("clock")
+    program.load_argument(0)
+    program.test(bpf.ANY_BIT, _DYNAMIC_CLOCK, then="refuse", otherwise="allow")
 
     program.place("prctl")
     program.expect_argument(0, calls.PR_SET_PDEATHSIG, otherwise="refuse")
     program.expect_argument(1, signal.SIGKILL, otherwise="refuse")
     program.give(ALLOW)
+
+    # Of a descriptor the kernel takes the low word alone.
+    program.place("hear")
+    program.load_argument(0)
+    program.test(bpf.EQUAL, CHANNEL, then="allow", otherwise="refuse")
+    program.place("replace")
+    program.load_argument(1)
+    program.test(bpf.EQUAL, CHANNEL, then="allow", otherwise="refuse")
 
     program.place("clone")
     program.expect_argument(0, FORK_FLAGS, otherwise="kill")

@@ -1,0 +1,38 @@
+"""Calls that run side by side and yet the same ones in every run: a window of fixed width that a failure stops."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+Result = TypeVar("Result")
+
+
+def in_window(
+    calls: Sequence[Callable[[], Result]], width: int, failed: Callable[[Result], bool], stopping: threading.Event
+) -> Generator[Result, None, None]:
+    """Results in the order of `calls` up to the first that `failed`, or until `stopping`.
+
+    A call starts once all but the `width` - 1 before it have come back without a failure. So whatever the timing, those
+    before the first failure and `width` from it on have run when the generator ends.
+    """
+    with ThreadPoolExecutor(max(1, min(len(calls), width))) as pool:
+        running: deque[Future[Result]] = deque(pool.submit(call) for call in calls[:width])
+        waiting = deque(calls[width:])
+        try:
+            while running and not stopping.is_set():
+                result = running.popleft().result()
+                if failed(result):
+                    for future in running:
+                        future.result()
+                    running.clear()
+                    waiting.clear()
+                elif waiting:
+                    running.append(pool.submit(waiting.popleft()))
+                yield result
+        finally:
+            for future in running:
+                future.cancel()

@@ -1,0 +1,36 @@
+"""Bounds on what one process can take, which the kernel keeps for every process alike. See setrlimit(2)."""
+
+from __future__ import annotations
+
+import resource
+
+OPEN_FILES = 16
+_PROCESSES = 128
+_STACK_BYTES = 8 << 20
+# A second bound behind the engine's clock, for all calls of a worker together.
+_CPU_SECONDS = 3600
+
+
+def impose(memory_bytes: int, *, own_user: bool) -> None:
+    """Bound address space, descriptors, stack and processor time; no core dumps, no file writes, no locked memory.
+
+    With `own_user` the number of processes is bounded too: the kernel counts all those of a user, so a number has a
+    meaning only where the user is the worker's own. Never raises a limit that is lower already.
+    """
+    _lower(resource.RLIMIT_CORE, 0)
+    _lower(resource.RLIMIT_FSIZE, 0)
+    _lower(resource.RLIMIT_NOFILE, OPEN_FILES)
+    _lower(resource.RLIMIT_STACK, _STACK_BYTES)
+    _lower(resource.RLIMIT_MEMLOCK, 0)
+    _lower(resource.RLIMIT_AS, memory_bytes)
+    _lower(resource.RLIMIT_MSGQUEUE, 0)
+    _lower(resource.RLIMIT_CPU, _CPU_SECONDS)
+    if own_user:
+        _lower(resource.RLIMIT_NPROC, _PROCESSES)
+
+
+def _lower(which: int, value: int) -> None:
+    hard = resource.getrlimit(which)[1]
+    if hard != resource.RLIM_INFINITY:
+        value = min(value, hard)
+    resource.setrlimit(which, (value, value))

@@ -1,0 +1,491 @@
+"""Memories that outlive their use: who gets them, which are dropped, and that nobody can tell but by the clock."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from prismem_core.errors import CandidateError
+from prismem_core.pipeline.frozen_memories import FrozenMemories, Lease, default_budget
+from prismem_core.pipeline.pipeline import Pipeline
+from prismem_core.program import grafting
+from prismem_core.program.grafting import Graft
+from prismem_core.program.program import Program
+from prismem_core.program.sandbox import BackendHandler, CollectionLimits, Limits, MemoryWorker, Sandbox
+from prismem_core.roles.protocols import ChatReply, ChatRequest
+
+from .conftest import CountingChat, World
+from .test_collections import HELD
+from .test_reuse import DENSE, edited
+
+MIB = 1 << 20
+SOURCES = [edited("TOP = 3", f"TOP = {top}") for top in (3, 4, 5, 6)]
+OTHER = edited('" ".join(text.split())', "text.strip().lower()")
+
+
+class FakeWorker:
+    """What a pool sees of a worker: whether it is stopped, ended, and how much memory it has."""
+
+    copies = True
+
+    def __init__(self, megabytes: int = 1) -> None:
+        self.size = megabytes * MIB
+        self.frozen = False
+        self.ended = False
+        self.attached: list[FakeWorker] = []
+        self.refuses = False
+
+    def private_bytes(self) -> int:
+        return 0 if self.ended else self.size
+
+    def freeze(self) -> None:
+        self.frozen = True
+
+    def thaw(self) -> None:
+        self.frozen = False
+
+    def close(self) -> None:
+        self.ended = True
+
+    def attach(self, graft: Graft) -> FakeWorker:
+        assert not self.frozen
+        assert not self.ended
+        if self.refuses:
+            raise CandidateError("error", "NameError")
+        self.attached.append(FakeWorker())
+        return self.attached[-1]
+
+
+def add(pool: FrozenMemories, key: str, source: str = DENSE, megabytes: int = 1) -> tuple[Lease, FakeWorker]:
+    worker = FakeWorker(megabytes)
+    return pool.add(key, source, worker, None, {}, 1.0), worker  # type: ignore[arg-type]
+
+
+def taken(pool: FrozenMemories, key: str, source: str = DENSE) -> bool:
+    lease = pool.take(key, source)
+    if lease is not None:
+        lease.release()
+    return lease is not None
+
+
+def test_a_memory_waits_frozen_and_works_thawed() -> None:
+    pool = FrozenMemories(10 * MIB)
+    lease, worker = add(pool, "a")
+    assert not worker.frozen
+    lease.release()
+    assert worker.frozen
+    again = pool.take("a", DENSE)
+    assert again is not None
+    assert again.worker is worker
+    assert (again.reused, again.attached) == (True, False)
+    assert not worker.frozen
+    assert pool.take("b", DENSE) is None
+
+
+def test_two_users_share_it_and_it_is_stopped_after_the_last() -> None:
+    pool = FrozenMemories(10 * MIB)
+    first, worker = add(pool, "a")
+    second = pool.take("a", DENSE)
+    assert second is not None
+    first.release()
+    assert not worker.frozen
+    second.release()
+    assert worker.frozen
+
+
+def test_another_source_with_the_same_key_is_attached_to_a_copy() -> None:
+    pool = FrozenMemories(10 * MIB)
+    lease, root = add(pool, "a", SOURCES[0])
+    lease.release()
+    other = pool.take("a", SOURCES[1])
+    assert other is not None
+    assert (other.reused, other.attached) == (True, True)
+    assert root.attached == [other.worker]
+    assert root.frozen
+    other.release()
+    same = pool.take("a", SOURCES[1])
+    assert same is not None
+    assert same.worker is other.worker
+    assert same.attached
+
+
+def test_what_cannot_be_grafted_or_fails_to_be_is_to_be_built() -> None:
+    pool = FrozenMemories(10 * MIB)
+    lease, root = add(pool, "a", SOURCES[0])
+    lease.release()
+    assert pool.take("a", OTHER) is None
+    root.refuses = True
+    assert pool.take("a", SOURCES[1]) is None
+    assert root.frozen
+    assert taken(pool, "a", SOURCES[0])
+
+
+def test_the_longest_unused_go_first_and_none_in_use() -> None:
+    pool = FrozenMemories(3 * MIB)
+    workers = {}
+    leases = {}
+    for key in "abcd":
+        leases[key], workers[key] = add(pool, key)
+    for key in "bacd":
+        leases[key].release()
+    assert workers["b"].ended
+    assert taken(pool, "a")
+    lease, _ = add(pool, "e")
+    kept = pool.take("c", DENSE)
+    assert kept is not None
+    lease.release()
+    assert workers["d"].ended
+    assert not workers["c"].ended
+    assert not workers["a"].ended
+
+
+def test_one_that_is_larger_than_the_budget_is_not_kept() -> None:
+    pool = FrozenMemories(3 * MIB)
+    lease, worker = add(pool, "a", megabytes=4)
+    assert not worker.ended
+    lease.release()
+    assert worker.ended
+    assert pool.take("a", DENSE) is None
+
+
+def test_a_memory_lives_as_long_as_its_copies_are_used_and_takes_them_along() -> None:
+    pool = FrozenMemories(3 * MIB)
+    lease, root = add(pool, "a", SOURCES[0])
+    lease.release()
+    copy = pool.take("a", SOURCES[1])
+    assert copy is not None
+    large, _ = add(pool, "b", megabytes=3)
+    large.release()
+    assert not root.ended
+    copy.release()
+    wanted, other = add(pool, "c", megabytes=3)
+    wanted.release()
+    assert root.ended
+    assert root.attached[0].ended
+    assert not other.ended
+
+
+def test_at_most_so_many_processes_are_kept() -> None:
+    pool = FrozenMemories(100 * MIB, most_processes=3)
+    workers = []
+    for key in "abcde":
+        lease, worker = add(pool, key)
+        lease.release()
+        workers.append(worker)
+    assert [worker.ended for worker in workers] == [True, True, False, False, False]
+
+
+def test_one_that_died_meanwhile_is_dropped_unnoticed() -> None:
+    pool = FrozenMemories(10 * MIB)
+    lease, worker = add(pool, "a")
+    lease.release()
+    worker.size = 0
+    assert pool.take("a", DENSE) is None
+    assert worker.ended
+    lease, worker = add(pool, "b", SOURCES[0])
+    lease.release()
+    worker.size = 0
+    worker.refuses = True
+    assert pool.take("b", SOURCES[1]) is None
+    assert worker.ended
+
+
+def test_one_that_is_not_to_be_kept_is_not() -> None:
+    pool = FrozenMemories(10 * MIB)
+    lease, worker = add(pool, "a")
+    lease.release(keep=False)
+    assert worker.ended
+    assert pool.take("a", DENSE) is None
+
+
+def test_a_second_one_built_for_the_same_is_not_kept() -> None:
+    pool = FrozenMemories(10 * MIB)
+    first, one = add(pool, "a")
+    second, other = add(pool, "a")
+    first.release()
+    second.release()
+    assert (one.ended, other.ended) == (False, True)
+
+
+def test_a_budget_of_nothing_keeps_nothing() -> None:
+    pool = FrozenMemories(0)
+    lease, worker = add(pool, "a")
+    lease.release()
+    assert worker.ended
+    assert not worker.frozen
+
+
+def test_closing_ends_all_but_what_is_in_use() -> None:
+    pool = FrozenMemories(10 * MIB)
+    idle, one = add(pool, "a")
+    busy, other = add(pool, "b")
+    idle.release()
+    pool.close()
+    assert (one.ended, other.ended) == (True, False)
+    assert pool.take("a", DENSE) is None
+    busy.release()
+    assert other.ended
+
+
+def test_the_default_budget_leaves_the_machine_its_memory() -> None:
+    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert 0 < default_budget() <= min(1 << 30, machine // 4)
+
+
+class BuildingSandbox(Sandbox):
+    """Notes the workers that were opened for programs, and may kill them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.opened: list[MemoryWorker] = []
+
+    def open(
+        self,
+        source: str,
+        backend: BackendHandler,
+        limits: Limits | None = None,
+        collections: CollectionLimits | None = None,
+    ) -> MemoryWorker:
+        self.opened.append(super().open(source, backend, limits, collections))
+        return self.opened[-1]
+
+    def built(self) -> int:
+        """Memories built since the last look."""
+        count = len(self.opened) - self._seen
+        self._seen = len(self.opened)
+        return count
+
+    _seen = 0
+
+
+@pytest.fixture(scope="module")
+def counting_sandbox() -> Iterator[BuildingSandbox]:
+    with BuildingSandbox() as sandbox:
+        yield sandbox
+
+
+@pytest.fixture
+def sandbox(counting_sandbox: BuildingSandbox) -> BuildingSandbox:
+    counting_sandbox.built()
+    return counting_sandbox
+
+
+FAILING = edited(
+    "scores = self.rows @",
+    "assert 'live' not in query.query_text.lower(), query.query_text\n        scores = self.rows @",
+)
+HELD_REVISIONS = [edited("TOP = 3", f"TOP = {top}", HELD) for top in (3, 2, 1)]
+PROGRAMS = [*SOURCES, FAILING, SOURCES[0], OTHER, edited("TOP = 3", "TOP = 1", OTHER), FAILING]
+
+
+def told(world: World, pipeline: Pipeline, sources: Sequence[str]) -> list[Any]:
+    """All that runs leave behind: traces, usage, the ledger, the keys in the cache."""
+    results = [pipeline.run(Program(source), world.histories, world.questions) for source in sources]
+    found: list[Any] = [(result.traces, result.usage.to_dict()) for result in results]
+    return [*found, world.ledger.totals(), world.cache.known, world.calls()]
+
+
+@pytest.mark.parametrize(("interface", "sources"), [("paper", PROGRAMS), ("engine", HELD_REVISIONS)])
+def test_keeping_dropping_and_building_anew_leave_the_same_behind(
+    sandbox: BuildingSandbox, interface: str, sources: list[str]
+) -> None:
+    built = {}
+    outcomes = {}
+    world = World(sandbox)
+    pipeline = world.pipeline(interface=interface)
+    pipeline.run(Program(sources[0]), world.histories, world.questions)
+    room_for_one = int(1.5 * min(worker.private_bytes() for worker in sandbox.opened[-2:]))
+    sandbox.built()
+    for name, budget in {"off": 0, "on": 1 << 30, "evicted": room_for_one}.items():
+        world = World(sandbox)
+        with_pool = world.pipeline(frozen_bytes=budget, interface=interface)
+        outcomes[name] = told(world, with_pool, sources)
+        with_pool.close()
+        built[name] = sandbox.built()
+    assert outcomes["on"] == outcomes["off"]
+    assert outcomes["evicted"] == outcomes["off"]
+    assert built["on"] < built["evicted"] <= built["off"]
+
+
+def test_a_revision_of_retrieve_builds_nothing(sandbox: BuildingSandbox) -> None:
+    world = World(sandbox)
+    pipeline = world.pipeline()
+    pipeline.run(Program(SOURCES[0]), world.histories, world.questions)
+    assert sandbox.built() == 2
+    for source in SOURCES[1:]:
+        pipeline.run(Program(source), world.histories, world.questions)
+    world.questions = [(history, question + " Why?") for history, question in world.questions]
+    pipeline.run(Program(SOURCES[2]), world.histories, world.questions)
+    assert sandbox.built() == 0
+    pipeline.run(Program(OTHER), world.histories, world.questions)
+    assert sandbox.built() == 2
+
+
+@pytest.mark.parametrize("reuse", ["paper", "off"])
+def test_other_modes_keep_what_their_keys_share(sandbox: BuildingSandbox, reuse: str) -> None:
+    world = World(sandbox)
+    pipeline = world.pipeline(reuse)
+    pipeline.run(Program(SOURCES[0]), world.histories, world.questions)
+    sandbox.built()
+    revised = edited("self.rows is None:", "self.rows is None or not self.texts:")
+    pipeline.run(Program(revised), world.histories, world.questions)
+    assert sandbox.built() == (0 if reuse == "paper" else 2)
+    world.questions = [*world.questions[:1], ("two", "Who is Cleo?")]
+    pipeline.run(Program(revised), world.histories, world.questions)
+    assert sandbox.built() == 0
+
+
+def test_a_failure_is_told_by_a_memory_of_the_programs_own(sandbox: BuildingSandbox) -> None:
+    world, cold = World(sandbox), World(sandbox)
+    pipeline = world.pipeline()
+    pipeline.run(Program(SOURCES[0]), world.histories, world.questions)
+    sandbox.built()
+    moved = "# more\n" + FAILING
+    found = pipeline.run(Program(moved), world.histories, world.questions).traces
+    assert sandbox.built() == 1
+    assert found == cold.pipeline().run(Program(moved), cold.histories, cold.questions).traces
+    assert [trace.failure is not None for trace in found] == [False, True, False]
+
+
+def test_a_pipeline_that_is_closed_or_forgotten_leaves_no_process(sandbox: BuildingSandbox) -> None:
+    world = World(sandbox)
+    pipeline = world.pipeline()
+    pipeline.run(Program(DENSE), world.histories, world.questions)
+    workers = sandbox.opened[-2:]
+    assert all(worker.private_bytes() > 0 for worker in workers)
+    pipeline.close()
+    assert all(worker.private_bytes() == 0 for worker in workers)
+    pipeline.run(Program(SOURCES[1]), world.histories, world.questions)
+    assert all(worker.private_bytes() == 0 for worker in sandbox.opened[-2:])
+    pipeline = world.pipeline()
+    pipeline.run(Program(SOURCES[2]), world.histories, world.questions)
+    del pipeline
+    assert all(worker.private_bytes() == 0 for worker in sandbox.opened[-2:])
+
+
+def kill(worker: MemoryWorker) -> None:
+    os.kill(worker.pid, signal.SIGKILL)
+    while worker.private_bytes():
+        pass
+
+
+def test_a_frozen_memory_that_was_killed_is_built_again(sandbox: BuildingSandbox) -> None:
+    world = World(sandbox)
+    pipeline = world.pipeline()
+    pipeline.run(Program(SOURCES[0]), world.histories, world.questions)
+    assert sandbox.built() == 2
+    for worker in sandbox.opened[-2:]:
+        kill(worker)
+    result = pipeline.run(Program(SOURCES[1]), world.histories, world.questions)
+    assert sandbox.built() == 2
+    cold = World(sandbox)
+    expected = cold.pipeline().run(Program(SOURCES[1]), cold.histories, cold.questions)
+    assert (result.traces, result.usage) == (expected.traces, expected.usage)
+
+
+class Killing(CountingChat):
+    """Kills the newest worker when it is asked something for the first `times` times."""
+
+    def __init__(self, sandbox: BuildingSandbox, times: int) -> None:
+        super().__init__()
+        self.sandbox = sandbox
+        self.left = times
+
+    def complete(self, requests: Sequence[ChatRequest]) -> Sequence[ChatReply]:
+        if requests[0].purpose == "ask" and self.left:
+            self.left -= 1
+            kill(self.sandbox.opened[-1])
+            # What is cut short is not stored, so that it is asked again.
+            return [replace(reply, finish_reason="length") for reply in super().complete(requests)]
+        return super().complete(requests)
+
+
+ASKING = edited(
+    "        if self.rows is None:",
+    '        self.backend.ask(query.query_text + " again")\n        if self.rows is None:',
+)
+
+
+@pytest.mark.parametrize("copies", [1, 3])
+def test_a_memory_that_is_killed_under_a_query_is_built_again(sandbox: BuildingSandbox, copies: int) -> None:
+    cold, world = World(sandbox), World(sandbox)
+    questions = [("one", f"What did Ann paint on {n}?") for n in range(4)]
+    cold.questions = world.questions = questions
+    expected = cold.pipeline().run(Program(ASKING), cold.histories, questions)
+    world.chat = Killing(sandbox, 1)
+    sandbox.built()
+    found = world.pipeline(copies=copies).run(Program(ASKING), world.histories, questions)
+    assert all(trace.failure is None for trace in found.traces)
+    assert (found.traces, found.usage) == (expected.traces, expected.usage)
+    assert sandbox.built() == 2
+
+
+def test_what_dies_every_time_died_of_itself(sandbox: BuildingSandbox) -> None:
+    world = World(sandbox)
+    world.questions = world.questions[:1]
+    world.chat = Killing(sandbox, 99)
+    (trace,) = world.pipeline().run(Program(ASKING), world.histories, world.questions).traces
+    assert trace.failure is not None
+    assert (trace.failure.stage, trace.failure.kind) == ("retrieve", "died")
+
+
+COPYING = edited("        self.texts.extend(new)", "        self.texts.extend(new)\n        SEEN.extend(new)")
+COPYING = edited("TOP = 3", "TOP = 3\nSEEN = []", COPYING)
+WRONG = edited("SEEN = []", "SEEN = []\nFIRST = [len(SEEN)]", COPYING)
+WRONG = edited("return self._join([", "return str(FIRST[0]) + self._join([", WRONG)
+
+
+def test_a_check_finds_what_a_wrong_graft_would_give(
+    sandbox: BuildingSandbox, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    cold = World(sandbox)
+    expected = cold.pipeline().run(Program(WRONG), cold.histories, cold.questions)
+    monkeypatch.setattr(grafting._Plan, "_unsettled", lambda *arguments: None)
+    outcomes = {}
+    for share in (0.0, 1.0):
+        grafting.plan_graft.cache_clear()
+        world = World(sandbox)
+        pipeline = world.pipeline(verify_reuse=share)
+        pipeline.run(Program(COPYING), world.histories, world.questions)
+        with caplog.at_level(logging.WARNING, "prismem_core"):
+            outcomes[share] = pipeline.run(Program(WRONG), world.histories, world.questions)
+        counts = pipeline.reuse_counts.to_dict()
+        assert counts == ({"memories": 2, "texts": 3, "differing": 3} if share else dict.fromkeys(counts, 0))
+    grafting.plan_graft.cache_clear()
+    assert outcomes[0.0].traces != expected.traces
+    assert (outcomes[1.0].traces, outcomes[1.0].usage) == (expected.traces, expected.usage)
+    warned = [record.getMessage() for record in caplog.records]
+    assert len(warned) == 3
+    assert all(Program(WRONG).digest[:12] in text and "differs from character 0 on" in text for text in warned)
+    assert {question for _, question in world.questions} == {
+        question for _, question in world.questions if any(repr(question) in text for text in warned)
+    }
+
+
+def test_a_check_of_what_is_right_finds_nothing_and_changes_nothing(sandbox: BuildingSandbox) -> None:
+    outcomes = []
+    for share in (0.0, 1.0):
+        world = World(sandbox)
+        pipeline = world.pipeline(verify_reuse=share)
+        outcomes.append(told(world, pipeline, SOURCES))
+        sandbox.built()
+    assert outcomes[0] == outcomes[1]
+    assert pipeline.reuse_counts.to_dict() == {"memories": 6, "texts": 9, "differing": 0}
+
+
+def test_a_part_is_checked_and_always_the_same_part(sandbox: BuildingSandbox) -> None:
+    counts = []
+    for _ in range(2):
+        world = World(sandbox)
+        pipeline = world.pipeline(verify_reuse=0.5)
+        for top in range(1, 9):
+            pipeline.run(Program(edited("TOP = 3", f"TOP = {top}")), world.histories, world.questions)
+        counts.append(pipeline.reuse_counts)
+    assert counts[0] == counts[1]
+    assert 0 < counts[0].memories < 14
