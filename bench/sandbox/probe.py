@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from prismem_core.program.interface import FieldSpec
-from prismem_core.program.validation.synthetic import raw_text, synthetic_object
+from prismem_core.program.validation.synthetic import SyntheticSessions
 
 from ..contest import OURS, Competitor, Contest, Finding, Goal, Job, Run, Work
 from . import isolated
@@ -49,12 +49,13 @@ class _Probe:
         self.program = program
         self.sandbox = ClockedSandbox()
         self._dimension = dimension
+        made = SyntheticSessions(program)
         self._sessions = [
-            ([synthetic_object(schema, number) for number in numbers], raw_text(session, numbers))
+            ([made.object(schema, number) for number in numbers], made.raw_text(session, numbers))
             for session in range(sessions)
             for numbers in [range(session * _UNITS, (session + 1) * _UNITS)]
         ]
-        self._queries = [synthetic_object(asked, _UNITS * number + 7) for number in (1, 2)]
+        self._queries = [made.object(asked, _UNITS * number + 7) for number in (1, 2)]
         self._backend = Vectors(dimension)
         self._elsewhere = 0.0
 

@@ -119,7 +119,6 @@ def _job(name: str, rows: int, columns: int, writes: bool = False) -> Job:
 JOBS: Sequence[Job] = (
     _job("64k", 16, 1024),
     _job("320k", 20, 4096),
-    _job("1m", 64, 4096),
     _job("4m", 256, 4096),
     _job("32m", 2000, 4096),
     _job("320k-scaled", 20, 4096, writes=True),

@@ -50,6 +50,7 @@ def record_of(job: Job, settings: run.Settings = QUICK) -> dict[str, Any]:
         "sandbox/start",
         "sandbox/round-trip",
         "sandbox/retrieve-copy",
+        "sandbox/attach",
         "sandbox/rows-320k",
         "sandbox/rows-320k-scaled",
         "sandbox/probe-dense",
