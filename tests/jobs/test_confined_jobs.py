@@ -13,6 +13,7 @@ import pytest
 from rich.console import Console
 
 import prismem_core
+from prismem_core.digests import digest
 from prismem_core.errors import ProgramError, SandboxError, SettingsError
 from prismem_core.evolution.laboratory import SilentObserver
 from prismem_core.jobs.evaluation_job import evaluate_programs
@@ -245,15 +246,21 @@ def test_unconfined_programs_are_checked_at_every_door(tmp_path: Path, leave_off
 
 
 def test_an_interface_that_is_known_already_opens_no_door(leave_off: LeaveOff, small_data: Path) -> None:
-    """A stored interface spares `describe`; the program that belongs to it is checked all the same."""
+    """A stored interface spares `describe`, a revision may join its parent's memory: both are checked all the same."""
     leave_off("seccomp")
     dataset = load(str(small_data))
     settings = build_job_settings(FAST)
+    revised = SEED.replace("        return ", "        print(query.__class__.__mro__)\n        return ", 1)
     with confine(unsafe=True) as confinement, Workbench(dataset, settings, confinement=confinement) as bench:
-        known = bench.evaluator.pipeline.interface(Program(SEED))
-        bench.evaluator.pipeline.interface = lambda program: known  # type: ignore[method-assign]
-        with pytest.raises(ProgramError, match="os"):
-            bench.evaluator.evaluate(Program(UNCHECKED), [dataset.tasks[0].id])
+        pipeline = bench.evaluator.pipeline
+        known = pipeline.interface(Program(SEED))
+        assert bench.evaluator.evaluate(Program(SEED), [dataset.tasks[0].id]).failure is None
+        for source, told in ((UNCHECKED, "os"), (revised, "__mro__")):
+            bench.cache.put_json("interface", digest("interface", source), known.to_dict())
+            with pytest.raises(ProgramError, match=told):
+                bench.evaluator.evaluate(Program(source), [dataset.tasks[0].id])
+            with pytest.raises(ProgramError, match=told):
+                pipeline.extract(Program(source), dataset.histories)
 
 
 def test_a_start_is_checked(tmp_path: Path, make_job: Make, leave_off: LeaveOff) -> None:

@@ -71,7 +71,8 @@ def test_a_run_that_recorded_nothing_is_weak(tmp_path: Path) -> None:
     value = json.loads(path.read_bytes())
     del value["isolation"]
     path.write_text(json.dumps(value), encoding="utf-8")
-    assert isolation_from_json(read_manifest(tmp_path / "run").isolation).tier == "weak"
+    found = isolation_from_json(read_manifest(tmp_path / "run").isolation)
+    assert found.tier == "weak" and "recorded no layers" in found.words() and "--unsafe" not in found.words()
     with Run.open(tmp_path / "run") as run:
         run.confine(STRICT)
     assert read_manifest(tmp_path / "run").isolation["tier"] == "weak"

@@ -16,28 +16,33 @@ from prismem_core.clients.offline import offline_roles
 from prismem_core.clients.offline.model_files import why_missing
 from prismem_core.digests import digest
 from prismem_core.jobs.gpu_examination import gpu_parts
-from prismem_core.program import library
-from prismem_core.program.sandbox import Sandbox
+from prismem_core.jobs.sandbox_examination import sandbox_parts
+from prismem_core.program.sandbox.layers import Required
 from prismem_core.tasks.datasets import load
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What trying one part came to: `ok`, `missing` (the main job runs without it) or `broken`."""
+    """What trying one part came to: `ok`, `missing` (the main job runs without it) or `broken`.
+
+    A layer of the sandbox is `witnessed` or `missing`; whether the job runs without it is said of the tier.
+    """
 
     part: str
     state: str
     message: str
 
 
-def examine() -> list[Finding]:
-    """Try the native core, the cache, the sandbox, the embedded models, the sample data and what a GPU needs."""
+def examine(require: Required = "standard") -> list[Finding]:
+    """Try the native core, the cache, the sandbox, the embedded models, the sample data and what a GPU needs.
+
+    A tier of the sandbox below `require` is broken.
+    """
     parts: list[tuple[str, Callable[[], tuple[str, str]]]] = [
         ("platform", _platform),
         ("native ops", _ops),
         ("execution cache", _cache),
-        ("worker processes", _sandbox),
-        ("isolation", _isolation),
+        *sandbox_parts(require),
         ("embedded models", _models),
         ("sample data", _sample),
         *gpu_parts(),  # last: a driver that has started does not survive a fork
@@ -74,21 +79,6 @@ def _cache() -> tuple[str, str]:
             if cache.get("doctor", key) != b"kept":
                 return "broken", "a stored value was not read back"
     return "ok", "a value survived closing and reopening"
-
-
-def _sandbox() -> tuple[str, str]:
-    with Sandbox() as sandbox:
-        interface = sandbox.describe(library.source("seed"))
-    return "ok", f"the seed program loaded in a worker (unit fields: {', '.join(f.name for f in interface.unit)})"
-
-
-def _isolation() -> tuple[str, str]:
-    return (
-        "missing",
-        "programs run in worker processes with a clean environment and resource limits; kernel confinement "
-        "(seccomp, Landlock, namespaces) is not in this version: run untrusted programs in a container "
-        "(docs/security.md)",
-    )
 
 
 def _models() -> tuple[str, str]:

@@ -6,10 +6,13 @@ import os
 import sys
 from collections.abc import Callable
 from types import TracebackType
+from typing import Any
 
 from prismem_core.digests import digest_bytes
 from prismem_core.errors import ProgramError, SandboxError, SettingsError
+from prismem_core.pipeline.pipeline import Pipeline
 from prismem_core.program.interface import Interface, ProgramInterface
+from prismem_core.program.program import Program
 from prismem_core.program.sandbox import BackendHandler, CollectionLimits, Limits, MemoryWorker, Sandbox
 from prismem_core.program.sandbox.layers import Required
 from prismem_core.program.validation import gate
@@ -23,10 +26,7 @@ def untold(isolation: Isolation) -> None:
 
 
 class CheckedSandbox(Sandbox):
-    """A sandbox that may do without confinement, so that it runs no program which the static check refuses.
-
-    Every program of a job goes through `open` or `describe`: starts, parents, candidates, library programs and files.
-    """
+    """A sandbox that may do without confinement, so that it runs no program which the static check refuses."""
 
     def __init__(self, interface: Interface) -> None:
         super().__init__(unsafe=True)
@@ -41,15 +41,16 @@ class CheckedSandbox(Sandbox):
         collections: CollectionLimits | None = None,
     ) -> MemoryWorker:
         """As `Sandbox.open`; ProgramError for a source that the static check refuses."""
-        self._check_text(source)
+        self.check(source)
         return super().open(source, backend, limits, collections)
 
     def describe(self, source: str) -> ProgramInterface:
         """As `Sandbox.describe`; ProgramError for a source that the static check refuses."""
-        self._check_text(source)
+        self.check(source)
         return super().describe(source)
 
-    def _check_text(self, source: str) -> None:
+    def check(self, source: str) -> None:
+        """ProgramError for a source that the static check refuses."""
         digest = digest_bytes(source.encode("utf-8", "surrogatepass"))
         if digest in self._passed:
             return
@@ -57,6 +58,19 @@ class CheckedSandbox(Sandbox):
         if report.outcome == "reject":
             raise ProgramError(report.code, report.message, report.line)
         self._passed.add(digest)
+
+
+class CheckedPipeline(Pipeline):
+    """A pipeline over such a sandbox: a revision may get into a worker of its parent, which `open` does not see."""
+
+    def __init__(self, *arguments: Any, checked: CheckedSandbox) -> None:
+        super().__init__(*arguments)
+        self._checked = checked
+
+    def interface(self, program: Program) -> ProgramInterface:
+        """As `Pipeline.interface`, with which every run of a program begins; nothing stored spares the check."""
+        self._checked.check(program.source)
+        return super().interface(program)
 
 
 class Confinement:

@@ -9,7 +9,7 @@ from prismem_core.cache import ExecutionCache
 from prismem_core.clients.offline import offline_roles
 from prismem_core.evaluation.evaluate import Evaluator
 from prismem_core.evaluation.scoring import JudgeScoring, OfflineScoring, Scoring
-from prismem_core.jobs.isolation import Confinement, confine
+from prismem_core.jobs.isolation import CheckedPipeline, CheckedSandbox, Confinement, confine
 from prismem_core.jobs.settings import JobSettings
 from prismem_core.ops.screened import check_device
 from prismem_core.pipeline.pipeline import Pipeline, Progress
@@ -55,7 +55,11 @@ class Workbench:
             raise
         chat = CachedChat(self.roles.chat, self.cache, self.ledger, workers=settings.workers)
         embedder = CachedEmbedder(self.roles.embedder, self.cache, self.ledger)
-        self.pipeline = Pipeline(chat, embedder, self.cache, self.sandbox, settings.pipeline(), progress, self.ledger)
+        parts = (chat, embedder, self.cache, self.sandbox, settings.pipeline(), progress, self.ledger)
+        if isinstance(self.sandbox, CheckedSandbox):
+            self.pipeline: Pipeline = CheckedPipeline(*parts, checked=self.sandbox)
+        else:
+            self.pipeline = Pipeline(*parts)
         scoring: Scoring = OfflineScoring(dataset) if settings.score == "offline" else JudgeScoring(self.roles.judge)
         self.evaluator = Evaluator(self.pipeline, dataset, self.roles.judge, scoring)
 

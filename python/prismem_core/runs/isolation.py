@@ -12,7 +12,7 @@ TIERS = ("strict", "standard", "weak")
 """From the strongest to the weakest; what each needs stands in docs/security.md."""
 
 FLAG = "--unsafe-no-sandbox"
-_UNRECORDED = "an earlier session of the run recorded no layers"
+_UNRECORDED = "a session recorded no layers"
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,9 @@ class Isolation:
         """One sentence for reports and terminals."""
         missing = f"missing: {', '.join(self.missing) if self.missing else 'none'}"
         if self.tier == "weak":
+            how = FLAG if self.unsafe else _UNRECORDED
             return (
-                f"WEAK: programs ran WITHOUT kernel confinement ({FLAG}) and could do whatever the user can; "
+                f"WEAK: programs ran WITHOUT kernel confinement ({how}) and could do whatever the user can; "
                 f"layers {missing}"
             )
         told = f"; begun or resumed with {FLAG}, which was not needed" if self.unsafe else ""

@@ -1,7 +1,8 @@
 """Runs attack programs in a row in one configuration of the sandbox: `python attack_run.py FOLDER < job.json`.
 
-The job names the programs (`programs`: name to source), whether names are restricted (`restrict_names`) and further
-arguments of `Sandbox` (`options`). This process is the engine that the programs attack: it holds the canaries of
+The job names the programs (`programs`: name to source), whether names are restricted (`restrict_names`), further
+arguments of `Sandbox` (`options`), and whether to leave out the questions at the same time and the look at another
+program after each attack (`brief`). This process is the engine that the programs attack: it holds the canaries of
 attacks/README.md. For each program one JSON line tells how every call ended and what was touched; a last line without
 a name tells what the whole run left behind. FOLDER is empty, and whoever runs this may write into it.
 """
@@ -28,10 +29,10 @@ from prismem_core.program.sandbox import Limits, MemoryWorker, Sandbox
 from prismem_core.program.sandbox.frames import plain_text
 
 LIMITS = Limits(
-    index_cpu_seconds=0.8,
-    index_wall_seconds=5.0,
-    retrieve_cpu_seconds=0.8,
-    retrieve_wall_seconds=5.0,
+    index_cpu_seconds=0.5,
+    index_wall_seconds=4.0,
+    retrieve_cpu_seconds=0.5,
+    retrieve_wall_seconds=4.0,
     memory_bytes=512 << 20,
     index_embed_texts=2_000,
     retrieve_embed_texts=2_000,
@@ -93,10 +94,11 @@ class Bystander:
 
 
 class Attack:
-    """One program run as README.md says: loaded, indexed, asked three questions in turn, then four at a time."""
+    """One program run as README.md says: loaded, indexed, asked questions in turn, then some at the same time."""
 
-    def __init__(self, sandbox: Sandbox, raw_text: str) -> None:
+    def __init__(self, sandbox: Sandbox, raw_text: str, beside: tuple[str, ...]) -> None:
         self._sandbox = sandbox
+        self._beside = beside
         self._raw_text = raw_text
         self._units = [dict(unit) for unit in UNITS]
         self._backend = CountingBackend()
@@ -115,13 +117,14 @@ class Attack:
                     if any(word.startswith("limit:") for word in found[-1][0]):
                         break
                 else:
-                    with ThreadPoolExecutor(len(BESIDE)) as pool:
-                        found += pool.map(lambda text: self._ask(worker, text), BESIDE)
+                    with ThreadPoolExecutor(max(1, len(self._beside))) as pool:
+                        found += pool.map(lambda text: self._ask(worker, text), self._beside)
         except PrismemError as error:
             found.append(_failure(error))
-        same = {result for text, (_, result, _) in zip(QUERIES + BESIDE, found, strict=False) if text == QUERIES[0]}
+        asked = QUERIES + self._beside
+        same = {result for text, (_, result, _) in zip(asked, found, strict=False) if text == QUERIES[0]}
         for words, result, told in found:
-            if len(found) == len(QUERIES + BESIDE) and len(same) == 1:
+            if len(found) == len(asked) and len(same) == 1:
                 words.append("independent")
             if words not in self.outcomes:
                 self.outcomes.append(words)
@@ -176,12 +179,14 @@ def main() -> None:
     with Canaries(folder) as canaries, sandbox:
         bystander = Bystander(sandbox)
         kept = _settled(descendants(os.getpid()))
-        opened = open_descriptors()
+        opened, last = open_descriptors(), [*job["programs"]][-1]
         for name, source in job["programs"].items():
             _tell(starting=name)
-            attack = Attack(sandbox, canaries.raw_text())
+            attack = Attack(sandbox, canaries.raw_text(), () if job["brief"] else BESIDE)
             attack.run(source)
-            traces = [*canaries.traces(), *attack.traces(), *bystander.trace()]
+            traces = [*canaries.traces(), *attack.traces()]
+            if not job["brief"] or name == last:
+                traces += bystander.trace()
             canaries.restore()
             traces += _left(kept, opened)
             if any(trace.startswith("another program ended") for trace in traces):

@@ -9,6 +9,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,15 +25,25 @@ import prismem_core
 HERE = Path(__file__).resolve().parent
 _SECONDS = 900.0
 
+UNCONFINED_KINDS = {
+    *("backend", "cheat", "cpu", "die", "exit", "frames", "late", "lib", "limit", "mem"),
+    *("ok", "out", "schema", "source", "state", "time"),
+}
+"""First words of the names of programs whose end does not depend on the kernel's confinement."""
+
 
 @dataclass(frozen=True)
 class Configuration:
-    """How the sandbox is set up: `without` leaves layers off, `unsafe` allows that of seccomp."""
+    """How the sandbox is set up: `without` leaves layers off, `unsafe` allows that of seccomp.
+
+    `brief` runs only programs that need the kernel's confinement, and asks each fewer questions.
+    """
 
     name: str
     restrict_names: bool = False
     unsafe: bool = False
     without: tuple[str, ...] = ()
+    brief: bool = False
 
     def __str__(self) -> str:
         return self.name.replace(" ", "-")
@@ -77,23 +89,41 @@ class Run:
     layers: dict[str, str] = field(default_factory=dict)
 
 
-class Runs:
-    """Runs that were already made, so that every test of a configuration reads the same one."""
+class NotHere(Exception):
+    """The user cannot be had on this system; the message says why."""
 
-    def __init__(self, programs: dict[str, str]) -> None:
+
+class Runs:
+    """The runs that the chosen tests ask for, each made once, as many at a time as there are processors."""
+
+    def __init__(self, programs: dict[str, str], asked: Iterable[tuple[Configuration, str]]) -> None:
         self.programs = programs
-        self._made: dict[tuple[Configuration, str], Run] = {}
+        self._pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
+        self._made = {
+            (configuration, user): self._pool.submit(_run, self.of(configuration), configuration, user)
+            for configuration, user in dict.fromkeys(asked)
+        }
+
+    def of(self, configuration: Configuration) -> dict[str, str]:
+        """The programs that run in a configuration."""
+        if not configuration.brief:
+            return self.programs
+        return {name: text for name, text in self.programs.items() if name.partition("_")[0] not in UNCONFINED_KINDS}
 
     def get(self, configuration: Configuration, user: str) -> Run:
-        """The run as `user`: "root" or "ordinary". Skips where that user cannot be had."""
-        if user == "root" and os.geteuid() != 0:
-            pytest.skip("needs root: the tests run as an ordinary user")
-        if (configuration, user) not in self._made:
-            self._made[configuration, user] = _run(self.programs, configuration, user)
-        return self._made[configuration, user]
+        """The run as `user`, "root" or "ordinary"; skips where that user cannot be had."""
+        try:
+            return self._made[configuration, user].result()
+        except NotHere as reason:
+            pytest.skip(str(reason))
+
+    def close(self) -> None:
+        self._pool.shutdown(cancel_futures=True)
 
 
 def _run(programs: dict[str, str], configuration: Configuration, user: str) -> Run:
+    if user == "root" and os.geteuid() != 0:
+        raise NotHere("needs root: the tests run as an ordinary user")
     folder = Path(tempfile.mkdtemp(prefix="prismem-attacks-"))
     command = [sys.executable, "-B", str(HERE / "attack_run.py"), str(folder)]
     if user == "ordinary" and os.geteuid() == 0:
@@ -111,6 +141,7 @@ def _run(programs: dict[str, str], configuration: Configuration, user: str) -> R
         "programs": programs,
         "restrict_names": configuration.restrict_names,
         "options": configuration.options,
+        "brief": configuration.brief,
     }
     try:
         done = subprocess.run(
@@ -122,7 +153,7 @@ def _run(programs: dict[str, str], configuration: Configuration, user: str) -> R
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     if done.returncode == REFUSED:
-        pytest.skip(done.stderr.strip())
+        raise NotHere(done.stderr.strip())
     return _read(done.stdout, f"exit status {done.returncode}: {done.stderr[-2000:]}" if done.returncode else None)
 
 

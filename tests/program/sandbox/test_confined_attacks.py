@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from attack_control import BITE_AS_ORDINARY_USER, BITE_AS_ROOT
+from attack_control import LEAK, LEAK_TOGETHER
 from attack_runs import Configuration, Runs
 
 USERS = ("root", "ordinary")
-SLOW = {"limit:cpu", "limit:wall", "limit:memory"}
-RESTRICTED = Configuration("restricted", restrict_names=True)
 ALL_NAMES = Configuration("all names")
-CONTROL = Configuration(
-    "no kernel layer", unsafe=True, without=("seccomp", "landlock", "namespaces", "empty_root", "own_user")
-)
+ALL_LAYERS = [
+    *((ALL_NAMES, user) for user in USERS),
+    (Configuration("restricted names", restrict_names=True), "root" if os.geteuid() == 0 else "ordinary"),
+]
 FEWER_LAYERS = [
-    Configuration("without " + " and ".join(missing), without=missing)
+    (Configuration("without " + " and ".join(missing), without=missing, brief=True), user)
     for missing in (
         ("landlock",),
         ("namespaces",),
@@ -27,7 +28,13 @@ FEWER_LAYERS = [
         ("copies",),
         ("landlock", "namespaces", "empty_root", "own_user"),
     )
+    for user in USERS
+    # An ordinary user has no other one to give a worker.
+    if (missing, user) != (("own_user",), "ordinary")
 ]
+CONTROL = Configuration(
+    "no kernel layer", unsafe=True, without=("seccomp", "landlock", "namespaces", "empty_root", "own_user"), brief=True
+)
 
 
 def programs(folder: Path) -> dict[str, str]:
@@ -46,24 +53,18 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture(scope="module")
-def runs(request: pytest.FixtureRequest) -> Runs:
-    return Runs(programs(Path(request.config.getoption("--attacks-dir"))))
+def runs(request: pytest.FixtureRequest) -> Iterator[Runs]:
+    parameters = [item.callspec.params for item in request.session.items if hasattr(item, "callspec")]
+    asked = [(found["configuration"], found["user"]) for found in parameters if "configuration" in found]
+    made = Runs(programs(Path(request.config.getoption("--attacks-dir"))), asked)
+    yield made
+    made.close()
 
 
-@pytest.fixture(scope="module")
-def quick_runs(request: pytest.FixtureRequest) -> Runs:
-    """Without the programs that only a limit ends: limits are no layer of the kernel's confinement."""
-    every = programs(Path(request.config.getoption("--attacks-dir")))
-    return Runs({name: source for name, source in every.items() if wanted(source) - SLOW})
-
-
-@pytest.mark.parametrize("user", USERS)
-@pytest.mark.parametrize("configuration", [RESTRICTED, ALL_NAMES], ids=str)
-def test_an_attack_ends_as_its_header_says(
-    attack: str, configuration: Configuration, user: str, attacks_dir: Path, runs: Runs
-) -> None:
+@pytest.mark.parametrize(("configuration", "user"), ALL_LAYERS, ids=str)
+def test_an_attack_ends_as_its_header_says(attack: str, configuration: Configuration, user: str, runs: Runs) -> None:
     run = runs.get(configuration, user)
-    expected = wanted(programs(attacks_dir)[attack])
+    expected = wanted(runs.programs[attack])
     if configuration.restrict_names:
         # The import or name that the attack starts with is refused before it gets further.
         expected |= {"contained"}
@@ -71,32 +72,30 @@ def test_an_attack_ends_as_its_header_says(
     assert run.ended[attack].wrong(expected) is None
 
 
-@pytest.mark.parametrize("user", USERS)
-@pytest.mark.parametrize("configuration", [RESTRICTED, ALL_NAMES], ids=str)
+@pytest.mark.parametrize(("configuration", "user"), ALL_LAYERS, ids=str)
 def test_the_engine_outlives_the_attacks_and_leaves_nothing(
     configuration: Configuration, user: str, runs: Runs
 ) -> None:
     assert runs.get(configuration, user).broken is None
 
 
-@pytest.mark.parametrize("user", USERS)
-@pytest.mark.parametrize("configuration", FEWER_LAYERS, ids=str)
-def test_nothing_leaks_with_a_layer_missing(
-    configuration: Configuration, user: str, attacks_dir: Path, quick_runs: Runs
-) -> None:
-    run = quick_runs.get(configuration, user)
+@pytest.mark.parametrize(("configuration", "user"), FEWER_LAYERS, ids=str)
+def test_nothing_leaks_with_layers_missing(configuration: Configuration, user: str, runs: Runs) -> None:
+    run = runs.get(configuration, user)
     assert run.broken is None
-    assert {name: state for name, state in run.layers.items() if name in configuration.without} == dict.fromkeys(
-        configuration.without, "off"
-    )
-    wrong = {name: run.ended[name].wrong(wanted(source)) for name, source in quick_runs.programs.items()}
+    assert {run.layers[name] for name in configuration.without} == {"off"}
+    wrong = {name: run.ended[name].wrong(wanted(source)) for name, source in runs.of(configuration).items()}
     assert {name: why for name, why in wrong.items() if why} == {}
 
 
-@pytest.mark.parametrize(("user", "named"), [("root", BITE_AS_ROOT), ("ordinary", BITE_AS_ORDINARY_USER)])
-def test_without_kernel_layers_the_attacks_bite(user: str, named: set[str], quick_runs: Runs) -> None:
-    run = quick_runs.get(CONTROL, user)
-    present = named & quick_runs.programs.keys()
-    if not present:
-        pytest.skip("none of the programs named in attack_control.py is in this folder")
-    assert {name: run.ended[name].bites() for name in present if not run.ended[name].bites()} == {}
+@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize("configuration", [CONTROL], ids=str)
+def test_without_kernel_layers_attacks_leak(configuration: Configuration, user: str, runs: Runs) -> None:
+    present = runs.of(configuration).keys()
+    if not LEAK & present:
+        pytest.skip("none of the programs that attack_control.py names is in this folder")
+    run = runs.get(configuration, user)
+    leaked = {name for name, ended in run.ended.items() if ended.bites()}
+    assert LEAK & present - leaked == set()
+    for together in LEAK_TOGETHER[user]:
+        assert leaked & together in (set(), together & present)

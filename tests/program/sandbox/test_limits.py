@@ -202,3 +202,17 @@ def test_leaving_by_an_exception_is_the_programs_error(
         with pytest.raises(CandidateError, match=error.partition("(")[0]) as caught:
             worker.retrieve({"query_text": ""})
         assert caught.value.kind == "error"
+
+
+def test_memory_and_bytes_are_measured_by_the_engine(sandbox: Sandbox, program: Build, backend: Any) -> None:
+    source = program(
+        imports="import numpy as np", index="self.kept = np.ones((64 << 20) // 8)", retrieve="return 'x' * 9"
+    )
+    with sandbox.open(source, backend) as worker:
+        small = worker.retrieve({"query_text": ""})[1]
+        built = worker.index([], "y" * 5000)
+        large = worker.retrieve({"query_text": ""})[1]
+    assert 64 << 20 <= large.memory_bytes - small.memory_bytes <= 80 << 20
+    assert built.memory_bytes >= 64 << 20
+    assert 5000 < built.bytes_to_program < 5500
+    assert 9 < large.bytes_from_program < 200

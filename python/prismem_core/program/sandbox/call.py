@@ -44,6 +44,7 @@ class Call:
         self._budget = budget
         self._collections = collections
         self._building = building
+        self._sent_before, self._received_before = channel.sent_bytes, channel.received_bytes
         self._ask_calls = self._embed_calls = self._embed_texts = self._collection_calls = self._queries = 0
 
     def order(self, message: Mapping[str, Any]) -> None:
@@ -88,6 +89,9 @@ class Call:
             self._collection_calls,
             self._meter.cpu_seconds,
             self._meter.wall_seconds,
+            self._meter.memory_bytes,
+            self._channel.sent_bytes - self._sent_before,
+            self._channel.received_bytes - self._received_before,
         )
 
     def _ask(self, frame: dict[str, Any], backend: BackendHandler) -> None:

@@ -26,6 +26,7 @@ _DESCRIPTOR = struct.Struct("i")
 _SHORTEST_POLL_SECONDS = 0.01
 _LONGEST_POLL_SECONDS = 0.1
 _READ_AHEAD_BYTES = 32 << 10
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 # The system's answer is read from a file each time.
 _CORES = os.cpu_count() or 1
 
@@ -39,6 +40,7 @@ class WatchedProcess:
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
+        self._memory: int | None = None
         self._descriptor: int | None = None
         with contextlib.suppress(OSError):
             self._descriptor = os.pidfd_open(pid)
@@ -49,6 +51,17 @@ class WatchedProcess:
             return time.clock_gettime((~self.pid << 3) | 2)
         except OSError:
             return None
+
+    def memory_bytes(self) -> int:
+        """Resident memory, shared pages included; 0 once the process is gone or where the system hides it."""
+        try:
+            if self._memory is None:
+                if self._descriptor is None:
+                    return 0
+                self._memory = os.open(f"/proc/{self.pid}/statm", os.O_RDONLY | os.O_CLOEXEC)
+            return int(os.pread(self._memory, 128, 0).split()[1]) * _PAGE_BYTES
+        except (OSError, IndexError):
+            return 0
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal; does nothing once the process is gone."""
@@ -62,6 +75,9 @@ class WatchedProcess:
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.close(descriptor)
+        memory, self._memory = self._memory, None
+        if memory is not None:
+            os.close(memory)
 
 
 class Meter:
@@ -104,6 +120,11 @@ class Meter:
             self._cpu_seconds = max(0.0, now - self._cpu_before)
         return self._cpu_seconds
 
+    @property
+    def memory_bytes(self) -> int:
+        """Resident memory of the watched process now."""
+        return self._process.memory_bytes() if self._process else 0
+
     def check(self) -> float:
         """Raise LimitError past a limit; else return how many seconds may pass before the next check."""
         cpu_left = self._budget.cpu_seconds - self.cpu_seconds
@@ -137,6 +158,8 @@ class EngineChannel:
         self._descriptor = connection.fileno()
         self._poll.register(self._descriptor, 0)
         self._awaited = 0
+        self.sent_bytes = 0
+        self.received_bytes = 0
         self._buffer = memoryview(bytearray(_READ_AHEAD_BYTES))
         self._ahead = self._buffer[:0]
 
@@ -165,6 +188,7 @@ class EngineChannel:
             except OSError:
                 raise ChannelClosed from None
             else:
+                self.sent_bytes += sent
                 data, descriptor = data[sent:], None
         left = [data] if rows is None else [data, rows.reshape(-1).view(np.uint8).data]
         while left := [part for part in left if part]:
@@ -175,6 +199,7 @@ class EngineChannel:
                 continue
             except OSError:
                 raise ChannelClosed from None
+            self.sent_bytes += sent
             for place, part in enumerate(left):
                 left[place] = part[sent:]
                 sent = max(0, sent - len(part))
@@ -266,6 +291,7 @@ class EngineChannel:
                 raise ChannelClosed from None
             if count == 0:
                 raise ChannelClosed
+            self.received_bytes += count
             return count
 
     def _wait(self, events: int, meter: Meter) -> None:

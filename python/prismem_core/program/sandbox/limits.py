@@ -117,7 +117,11 @@ class CollectionLimits:
 
 @dataclass(frozen=True)
 class CallReport:
-    """What one call used, measured and counted by the engine; seconds leave out the backend handler's own time."""
+    """What one call used, measured and counted by the engine; seconds leave out the backend handler's own time.
+
+    `memory_bytes` are resident in the process at the end of the call, pages shared with other processes included, 0 if
+    it ended meanwhile; bytes are those that crossed the channel.
+    """
 
     ask_calls: int
     embed_calls: int
@@ -125,3 +129,6 @@ class CallReport:
     collection_calls: int
     cpu_seconds: float
     wall_seconds: float
+    memory_bytes: int
+    bytes_to_program: int
+    bytes_from_program: int

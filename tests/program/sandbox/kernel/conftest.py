@@ -54,22 +54,3 @@ def execute(program: bytes, number: int, *arguments: int, audit: int) -> int:
 @pytest.fixture(scope="session")
 def action() -> Callable[..., int]:
     return execute
-
-
-def refusing(**answers: int) -> bytes:
-    """A filter of another sandbox around this one: an errno for some calls, by name."""
-    here = calls.architecture()
-    program = bpf.Assembler()
-    program.load(bpf.NUMBER)
-    for name in answers:
-        program.test(bpf.EQUAL, calls.NUMBERS[name][here.column] or 0, then=name)
-    program.give(0x7FFF0000)
-    for name, number in answers.items():
-        program.place(name)
-        program.give(0x00050000 | number)
-    return program.assemble()
-
-
-@pytest.fixture(scope="session")
-def foreign_filter() -> Callable[..., bytes]:
-    return refusing

@@ -1,0 +1,54 @@
+# what: read a folder by system calls
+# gate: reject
+# runtime: contained
+# must: nothing of the file system is shown
+import ctypes
+from dataclasses import dataclass, field
+
+MemoryExtractionInstruction = 'Extract the key information from the text.'
+QueryPlanningInstruction = "Write a query that finds the relevant memory."
+AnswerInstruction = 'Answer from the memory.'
+
+
+@dataclass
+class MemoryUnit:
+    memory_text: str = field(metadata={"description": "One piece of information"})
+
+
+@dataclass
+class Query:
+    query_text: str = field(metadata={"description": "What to look for"})
+
+
+class Memory:
+    def __init__(self, backend):
+        self.backend = backend
+        self.texts: list[str] = []
+        self.hints: dict[str, str] = {}
+
+    def index(self, units: list[MemoryUnit], raw_text: str) -> None:
+        self.texts.extend(u.memory_text for u in units)
+        for line in raw_text.splitlines():
+            key, eq, value = line.partition("=")
+            if eq:
+                self.hints[key.strip()] = value.strip()
+
+    def call(self, number, *arguments):
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.syscall.restype = ctypes.c_long
+        result = libc.syscall(*[ctypes.c_long(a) if isinstance(a, int) else a for a in (number, *arguments)])
+        if result < 0:
+            raise OSError(ctypes.get_errno(), "refused")
+        return result
+
+    def attempt(self):
+        folder = self.call(257, -100, self.hints["canary_dir"].encode(), 0o200000, 0)
+        names = ctypes.create_string_buffer(1000)
+        self.call(217, folder, names, 1000)
+        return names.raw.strip(b"\0")
+
+    def retrieve(self, query: Query) -> str:
+        try:
+            return "LEAK: " + str(self.attempt())[:2000]
+        except Exception as e:
+            return "BLOCKED: " + type(e).__name__

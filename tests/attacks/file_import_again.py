@@ -1,0 +1,49 @@
+# what: bring the way to import from files back
+# gate: reject
+# runtime: contained
+# must: nothing is loaded from files
+import os
+import sys
+from dataclasses import dataclass, field
+
+MemoryExtractionInstruction = 'Extract the key information from the text.'
+QueryPlanningInstruction = "Write a query that finds the relevant memory."
+AnswerInstruction = 'Answer from the memory.'
+
+
+@dataclass
+class MemoryUnit:
+    memory_text: str = field(metadata={"description": "One piece of information"})
+
+
+@dataclass
+class Query:
+    query_text: str = field(metadata={"description": "What to look for"})
+
+
+class Memory:
+    def __init__(self, backend):
+        self.backend = backend
+        self.texts: list[str] = []
+        self.hints: dict[str, str] = {}
+
+    def index(self, units: list[MemoryUnit], raw_text: str) -> None:
+        self.texts.extend(u.memory_text for u in units)
+        for line in raw_text.splitlines():
+            key, eq, value = line.partition("=")
+            if eq:
+                self.hints[key.strip()] = value.strip()
+
+    def attempt(self):
+        from _frozen_importlib_external import FileFinder, PathFinder, SourceFileLoader
+        sys.meta_path.append(PathFinder)
+        sys.path_hooks.append(FileFinder.path_hook((SourceFileLoader, [".py"])))
+        sys.path.append(os.path.dirname(os.__file__))
+        import this
+        return this.s
+
+    def retrieve(self, query: Query) -> str:
+        try:
+            return "LEAK: " + str(self.attempt())[:2000]
+        except Exception as e:
+            return "BLOCKED: " + type(e).__name__

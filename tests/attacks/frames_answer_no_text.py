@@ -1,0 +1,56 @@
+# what: answer with something that is no text by a message of its own
+# gate: reject
+# runtime: invalid,protocol,died
+# must: the engine checks the type itself
+import os
+import sys
+from dataclasses import dataclass, field
+
+MemoryExtractionInstruction = 'Extract the key information from the text.'
+QueryPlanningInstruction = "Write a query that finds the relevant memory."
+AnswerInstruction = 'Answer from the memory.'
+
+
+@dataclass
+class MemoryUnit:
+    memory_text: str = field(metadata={"description": "One piece of information"})
+
+
+@dataclass
+class Query:
+    query_text: str = field(metadata={"description": "What to look for"})
+
+
+class Memory:
+    def __init__(self, backend):
+        self.backend = backend
+        self.texts: list[str] = []
+        self.hints: dict[str, str] = {}
+
+    def index(self, units: list[MemoryUnit], raw_text: str) -> None:
+        self.texts.extend(u.memory_text for u in units)
+        for line in raw_text.splitlines():
+            key, eq, value = line.partition("=")
+            if eq:
+                self.hints[key.strip()] = value.strip()
+
+    def frame(self, body, head=None):
+        head = len(body).to_bytes(4, "little") if head is None else head
+        for descriptor in range(3, 16):
+            try:
+                os.write(descriptor, head + body)
+            except OSError:
+                pass
+
+    def serial(self):
+        f = sys._getframe()
+        while f is not None:
+            order = f.f_locals.get("order")
+            if isinstance(order, dict) and "serial" in order:
+                return order["serial"]
+            f = f.f_back
+        return 1
+
+    def retrieve(self, query: Query) -> str:
+        self.frame(b'{"done": ["a", "b"], "serial": %d}' % self.serial())
+        return "honest"

@@ -1,0 +1,53 @@
+# what: read the processor time of other processes
+# gate: reject
+# runtime: contained
+# must: nothing of other processes is shown
+import os
+import time
+from dataclasses import dataclass, field
+
+MemoryExtractionInstruction = 'Extract the key information from the text.'
+QueryPlanningInstruction = "Write a query that finds the relevant memory."
+AnswerInstruction = 'Answer from the memory.'
+
+
+@dataclass
+class MemoryUnit:
+    memory_text: str = field(metadata={"description": "One piece of information"})
+
+
+@dataclass
+class Query:
+    query_text: str = field(metadata={"description": "What to look for"})
+
+
+class Memory:
+    def __init__(self, backend):
+        self.backend = backend
+        self.texts: list[str] = []
+        self.hints: dict[str, str] = {}
+
+    def index(self, units: list[MemoryUnit], raw_text: str) -> None:
+        self.texts.extend(u.memory_text for u in units)
+        for line in raw_text.splitlines():
+            key, eq, value = line.partition("=")
+            if eq:
+                self.hints[key.strip()] = value.strip()
+
+    def attempt(self):
+        told = {}
+        for process in (int(self.hints["engine_pid"]), os.getppid(), 1, *range(2, 400)):
+            if process != os.getpid():
+                try:
+                    told[process] = time.clock_gettime((~process << 3) | 2)
+                except OSError:
+                    pass
+        if not told:
+            raise OSError("refused")
+        return told
+
+    def retrieve(self, query: Query) -> str:
+        try:
+            return "LEAK: " + str(self.attempt())[:2000]
+        except Exception as e:
+            return "BLOCKED: " + type(e).__name__

@@ -1,0 +1,47 @@
+# what: raise and loop in __del__ of what a call leaves behind
+# gate: pass
+# runtime: ok,limit:cpu,limit:wall
+# must: what runs late runs on the call's time
+from dataclasses import dataclass, field
+
+MemoryExtractionInstruction = 'Extract the key information from the text.'
+QueryPlanningInstruction = "Write a query that finds the relevant memory."
+AnswerInstruction = 'Answer from the memory.'
+
+
+@dataclass
+class MemoryUnit:
+    memory_text: str = field(metadata={"description": "One piece of information"})
+
+
+@dataclass
+class Query:
+    query_text: str = field(metadata={"description": "What to look for"})
+
+
+class Late:
+    def __init__(self, kept):
+        self.kept = kept
+
+    def __del__(self):
+        self.kept.append(len(self.kept))
+        raise ValueError("late")
+
+
+class Memory:
+    def __init__(self, backend):
+        self.backend = backend
+        self.texts: list[str] = []
+        self.hints: dict[str, str] = {}
+
+    def index(self, units: list[MemoryUnit], raw_text: str) -> None:
+        self.texts.extend(u.memory_text for u in units)
+        for line in raw_text.splitlines():
+            key, eq, value = line.partition("=")
+            if eq:
+                self.hints[key.strip()] = value.strip()
+
+    def retrieve(self, query: Query) -> str:
+        for _ in range(1000):
+            Late(self.texts)
+        return "honest"
