@@ -389,13 +389,24 @@ def kill(worker: MemoryWorker) -> None:
         pass
 
 
-def test_a_frozen_memory_that_was_killed_is_built_again(sandbox: BuildingSandbox) -> None:
+def kill_zygote(sandbox: BuildingSandbox) -> None:
+    assert sandbox.zygote_pid is not None
+    os.kill(sandbox.zygote_pid, signal.SIGKILL)
+    while sandbox.opened[-1].private_bytes():
+        pass
+
+
+@pytest.mark.parametrize("victim", ["workers", "zygote"])
+def test_frozen_memories_that_were_killed_are_built_again(sandbox: BuildingSandbox, victim: str) -> None:
     world = World(sandbox)
     pipeline = world.pipeline()
     pipeline.run(Program(SOURCES[0]), world.histories, world.questions)
     assert sandbox.built() == 2
-    for worker in sandbox.opened[-2:]:
-        kill(worker)
+    if victim == "zygote":
+        kill_zygote(sandbox)
+    else:
+        for worker in sandbox.opened[-2:]:
+            kill(worker)
     result = pipeline.run(Program(SOURCES[1]), world.histories, world.questions)
     assert sandbox.built() == 2
     cold = World(sandbox)
@@ -404,17 +415,21 @@ def test_a_frozen_memory_that_was_killed_is_built_again(sandbox: BuildingSandbox
 
 
 class Killing(CountingChat):
-    """Kills the newest worker when it is asked something for the first `times` times."""
+    """Kills the newest worker, or the zygote, when it is asked something for the first `times` times."""
 
-    def __init__(self, sandbox: BuildingSandbox, times: int) -> None:
+    def __init__(self, sandbox: BuildingSandbox, times: int, *, zygote: bool = False) -> None:
         super().__init__()
         self.sandbox = sandbox
         self.left = times
+        self.zygote = zygote
 
     def complete(self, requests: Sequence[ChatRequest]) -> Sequence[ChatReply]:
         if requests[0].purpose == "ask" and self.left:
             self.left -= 1
-            kill(self.sandbox.opened[-1])
+            if self.zygote:
+                kill_zygote(self.sandbox)
+            else:
+                kill(self.sandbox.opened[-1])
             # What is cut short is not stored, so that it is asked again.
             return [replace(reply, finish_reason="length") for reply in super().complete(requests)]
         return super().complete(requests)
@@ -426,13 +441,16 @@ ASKING = edited(
 )
 
 
+@pytest.mark.parametrize("victim", ["worker", "zygote"])
 @pytest.mark.parametrize("copies", [1, 3])
-def test_a_memory_that_is_killed_under_a_query_is_built_again(sandbox: BuildingSandbox, copies: int) -> None:
+def test_a_memory_that_is_killed_under_a_query_is_built_again(
+    sandbox: BuildingSandbox, copies: int, victim: str
+) -> None:
     cold, world = World(sandbox), World(sandbox)
     questions = [("one", f"What did Ann paint on {n}?") for n in range(4)]
     cold.questions = world.questions = questions
     expected = cold.pipeline().run(Program(ASKING), cold.histories, questions)
-    world.chat = Killing(sandbox, 1)
+    world.chat = Killing(sandbox, 1, zygote=victim == "zygote")
     sandbox.built()
     found = world.pipeline(copies=copies).run(Program(ASKING), world.histories, questions)
     assert all(trace.failure is None for trace in found.traces)
