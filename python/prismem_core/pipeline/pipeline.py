@@ -41,14 +41,13 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class PipelineSettings:
-    """Settings that enter keys, but for those that never change a result: `workers`, `copies`, `device`, and
+    """Settings that enter keys, but for `workers`, `copies`, `device`, `frozen_bytes` and `verify_reuse`, which never
+    change a result.
 
-    `frozen_bytes`: private memory of built memories that are kept for the next program (None: 1 GiB, or a quarter of
-    the machine's memory if less; 0: none are), and `verify_reuse`: the share of reused memories that are built again to
-    compare.
-
-    `workers` threads run stages. Up to `copies` queries of a memory are under way, as many of all as there are cores
-    compute; after the first that fails, `copies` - 1 more may have run. `device` screens searches (`ops.screened`).
+    `workers` threads run stages. Up to `copies` queries of a memory are under way, of all of them as many compute as
+    there are cores; what runs after one that fails: `in_window`. `device` screens searches (`ops.screened`). Built
+    memories of up to `frozen_bytes` private memory are kept for the next program (None: `default_budget`, 0: none), and
+    the share `verify_reuse` of those that are used again is built again to compare.
     """
 
     segment_chars: int = SEGMENT_CHARS
