@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +18,7 @@ from prismem_core.pipeline.answer import answer
 from prismem_core.pipeline.backend import EmbedsWithSalt, EngineBackend, HoldingBackend
 from prismem_core.pipeline.costs import Stopwatch
 from prismem_core.pipeline.extract import Extraction, extract
-from prismem_core.pipeline.flights import Flights, Held, Holdings
+from prismem_core.pipeline.flights import Flights, Held, Holdings, cores
 from prismem_core.pipeline.frozen_memories import FrozenMemories, default_budget
 from prismem_core.pipeline.index import BuiltMemory, IndexRecipe, MemoryBuilder, index_recipe
 from prismem_core.pipeline.keys import Reuse, StageKeys, stage_keys
@@ -113,7 +112,7 @@ class Pipeline:
         self._cache = cache
         self._sandbox = sandbox
         self._progress = progress
-        self._flights = Flights(len(os.sched_getaffinity(0)))
+        self._flights = Flights(cores())
         holdings = (
             Holdings(embedder, self._flights, self.settings.collections, ledger or Ledger(), self.settings.device)
             if self.settings.interface == "engine"
