@@ -64,11 +64,17 @@ def _nothing() -> None:
     pass
 
 
+def _no_seconds() -> float:
+    return 0.0
+
+
 @dataclass(frozen=True)
 class Contest:
     """The prepared job. `fp32` is what a float32 program must read and compute: the limit that percentages refer to.
 
     `finish` is called after the measurement, however it ended: it closes and removes what the competitors opened.
+    `other_seconds` are processor seconds so far that count beside those of this process and of the processes it waited
+    for; what it takes away is left out. They do not enter wall times.
     """
 
     data: str
@@ -77,6 +83,7 @@ class Contest:
     check: Callable[[Competitor, Any], Finding]
     fp32: Work
     finish: Callable[[], None] = _nothing
+    other_seconds: Callable[[], float] = _no_seconds
 
 
 @dataclass(frozen=True)
@@ -85,7 +92,7 @@ class Goal:
 
     `against` is BEST_EXACT, the name of a competitor, or FP32_LIMIT: the time the machine needs at least for the
     float32 work of the job. With `cost` it is not the time but this cost that shall be that much smaller; against
-    AT_MOST, `ratio` is the most that the cost may be.
+    AT_MOST, `ratio` is the most that the cost, or the seconds without one, may be.
     """
 
     ours: str

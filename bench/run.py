@@ -15,7 +15,7 @@ from . import machine
 from .contest import OURS, Competitor, Contest, Finding, Job, PeerMissing, Run, Work
 from .limits import DRAM_BYTES, QUICK_DRAM_BYTES, Limits, Probes
 from .ops import JOBS
-from .timing import Timing, clock_for, interleaved, library_threads, pinned
+from .timing import Timing, clock_for, interleaved, library_threads, pinned, with_others
 from .verdict import judged
 
 FORMAT_VERSION = 1
@@ -81,6 +81,8 @@ class _Measurement:
         job, started, load_before = self._job, time.time(), machine.load()
         self._tell(f"{job.name}: making data")
         contest = job.prepare(self._settings.quick)
+        if self._threads == 1:
+            self._clock = with_others(self._clock, contest.other_seconds)
         try:
             entries, timings, probes = self._timed(contest)
         finally:

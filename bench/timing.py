@@ -31,6 +31,11 @@ def clock_for(threads: int) -> Clock:
     return Clock("process CPU time", _cpu_seconds) if threads == 1 else Clock("wall time", time.perf_counter)
 
 
+def with_others(clock: Clock, other_seconds: Callable[[], float]) -> Clock:
+    """A clock of processor time that counts the seconds of further processes too."""
+    return Clock(clock.name, lambda: clock.now() + other_seconds())
+
+
 def _cpu_seconds() -> float:
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time() + ended.ru_utime + ended.ru_stime

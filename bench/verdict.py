@@ -53,16 +53,16 @@ def _amounts(results: Sequence[dict[str, Any]], cost: str) -> dict[str, float]:
 def cost_text(name: str, amount: float) -> str:
     """A cost in words: its name without the unit, and the amount with one."""
     words, _, unit = name.rpartition("_")
-    words = words.replace("_", " ")
+    words = f"{words.replace('_', ' ')} ".lstrip()
     if unit == "seconds":
-        return f"{words} {amount * 1e3:.3g} ms" if amount < 1 else f"{words} {amount:.3g} s"
-    return f"{words} {amount / 1e6:.4g} MB" if unit == "bytes" else f"{words} {amount:.4g} {unit}"
+        return f"{words}{amount * 1e3:.3g} ms" if amount < 1 else f"{words}{amount:.3g} s"
+    return f"{words}{amount / 1e6:.4g} MB" if unit == "bytes" else f"{words}{amount:.4g} {unit}"
 
 
 def wanted_text(goal: dict[str, Any]) -> str:
     """The goal in words."""
     if goal["against"] == AT_MOST:
-        return f"at most {cost_text(goal['cost'], goal['wanted'])}"
+        return f"at most {cost_text(goal.get('cost') or 'seconds', goal['wanted'])}"
     if goal.get("cost"):
         return f"at most {1 / goal['wanted']:.3g}x the {goal['cost'].replace('_', ' ')} of {goal['against']}"
     wanted = f"{goal['wanted'] * 100:.0f} %" if goal["against"] == FP32_LIMIT else f"{goal['wanted']:g}x"
@@ -76,7 +76,7 @@ def reached_text(goal: dict[str, Any]) -> str:
         return "not judged: a side is absent"
     if goal["against"] == AT_MOST:
         over = "" if goal["reached"] else f", {(ratio / goal['wanted'] - 1) * 100:.0f} % over"
-        return f"{cost_text(goal['cost'], ratio)}{over}"
+        return f"{cost_text(goal.get('cost') or 'seconds', ratio)}{over}"
     if goal.get("cost"):
         over = "" if goal["reached"] else f", {(goal['wanted'] / ratio - 1) * 100:.0f} % over"
         return f"{1 / max(ratio, 1e-12):.2f}x{over}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .. import cache
+from .. import cache, sandbox
 from ..contest import Job
 from . import (
     import_cost,
@@ -24,6 +24,7 @@ _OPS = (
     vector_index,
     lexical_index,
     cache,
+    sandbox,
     import_cost,
 )
 

@@ -47,6 +47,14 @@ def record_of(job: Job, settings: run.Settings = QUICK) -> dict[str, Any]:
         "cache/put-single-100b",
         "cache/beside-writer-4k",
         "cache/million",
+        "sandbox/start",
+        "sandbox/round-trip",
+        "sandbox/retrieve-copy",
+        "sandbox/attach",
+        "sandbox/rows-320k",
+        "sandbox/rows-320k-scaled",
+        "sandbox/probe-dense",
+        "sandbox/static-check",
     ],
 )
 def test_a_job_in_small(name: str) -> None:
@@ -205,11 +213,18 @@ def test_goals_of_costs_compare_costs_and_those_at_most_name_the_most() -> None:
             Goal("ours", AT_MOST, 0.0015, cost="reopen_seconds"),
             Goal("ours", AT_MOST, 0.003, cost="reopen_seconds"),
             Goal("ours", "lmdb", 1.0, cost="reopen_seconds"),
+            Goal("ours", AT_MOST, 1e-12),
+            Goal("ours", AT_MOST, 100.0),
         ),
     )
     record = record_of(job, run.Settings(rounds=3))
     assert finished == ["once"]
-    goals = record["goals"]
+    *goals, too_slow, fast_enough = record["goals"]
+    assert too_slow["ratio"] == fast_enough["ratio"] == record["results"][0]["seconds"]["median"]
+    assert (too_slow["reached"], fast_enough["reached"]) == (False, True)
+    assert verdict.wanted_text(fast_enough) == "at most 100 s"
+    assert verdict.reached_text({**fast_enough, "ratio": 0.0123}) == "12.3 ms"
+    assert verdict.reached_text({**too_slow, "wanted": 0.01, "ratio": 0.0123}) == "12.3 ms, 23 % over"
     assert [(goal["ratio"], goal["reached"]) for goal in goals] == [
         (1.5, True),
         (1.5, False),

@@ -59,6 +59,23 @@ def test_what_is_put_or_found_is_used(cache: ExecutionCache) -> None:
         cache.entries(run="third")
 
 
+def test_what_one_program_used_can_be_noted_for_another(cache: ExecutionCache) -> None:
+    cache.put("a", key(0), b"0")
+    with cache.tagged(run="r", program="p1"), cache.collecting() as uses:
+        cache.get("a", key(0))
+        cache.put("b", key(1), b"1")
+        other = threading.Thread(target=lambda: cache.put("b", key(2), b"2"))
+        other.start()
+        other.join()
+    cache.note(uses)
+    with cache.tagged(run="r", program="p2"):
+        cache.put("c", key(3), b"3")
+        cache.note(uses)
+        cache.put("b", key(4), b"4")
+    assert used(cache, program="p2") == {("a", key(0)), ("b", key(1)), ("c", key(3)), ("b", key(4))}
+    assert set(uses) == {"a", "b"}
+
+
 def test_values_and_counters_do_not_depend_on_tags(cache: ExecutionCache) -> None:
     def work(stage: str) -> list[object]:
         cache.put(stage, key(1), b"1")

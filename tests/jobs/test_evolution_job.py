@@ -88,6 +88,32 @@ def test_the_same_seed_gives_the_same_history_whatever_the_workers(
     assert sorted(calls(other)) == sorted(calls(finished))
 
 
+def used_by_program(run: Path) -> dict[str, set[tuple[str, str]]]:
+    added = {event["program"]: event["digest"] for event in history(run) if event["event"] == "program_added"}
+    with ExecutionCache(run / "cache", read_only=True) as cache:
+        return {
+            program: {(entry.stage, entry.key) for entry in cache.entries(program=digest)}
+            for program, digest in added.items()
+        }
+
+
+@pytest.mark.parametrize("settings", [{"frozen_mib": 0}, {"frozen_mib": 6}, {"verify_reuse": 1.0}], ids=str)
+def test_memories_that_are_kept_leave_no_trace(
+    finished: Path, tmp_path: Path, make_job: Make, settings: dict[str, object]
+) -> None:
+    other = start_run(tmp_path / "other", make_job(settings), SilentObserver())
+    assert history(other) == history(finished)
+    assert sorted(calls(other)) == sorted(calls(finished))
+    assert used_by_program(other) == used_by_program(finished)
+    checked = load_report(other).data["reuse_check"]
+    if "verify_reuse" in settings:
+        assert checked["memories"] > 0
+        assert checked["texts"] > checked["differing"] == 0
+        assert "built again to compare" in write_markdown(other, load_report(other)).read_text(encoding="utf-8")
+    else:
+        assert checked is None
+
+
 def test_reuse_off_gives_the_same_scores_for_more_calls(finished: Path, tmp_path: Path, make_job: Make) -> None:
     off = start_run(tmp_path / "off", make_job({"reuse": "off"}), SilentObserver())
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from prismem_core.errors import CandidateError
-from prismem_core.pipeline.frozen_memories import FrozenMemories, Lease, default_budget
+from prismem_core.pipeline.frozen_memories import FrozenMemories, Lease, Making, default_budget
 from prismem_core.pipeline.pipeline import Pipeline
 from prismem_core.program import grafting
 from prismem_core.program.grafting import Graft
@@ -64,7 +64,7 @@ class FakeWorker:
 
 def add(pool: FrozenMemories, key: str, source: str = DENSE, megabytes: int = 1) -> tuple[Lease, FakeWorker]:
     worker = FakeWorker(megabytes)
-    return pool.add(key, source, worker, None, {}, 1.0), worker  # type: ignore[arg-type]
+    return pool.add(key, source, worker, None, Making({}, 1.0)), worker  # type: ignore[arg-type]
 
 
 def taken(pool: FrozenMemories, key: str, source: str = DENSE) -> bool:
@@ -311,6 +311,20 @@ def test_keeping_dropping_and_building_anew_leave_the_same_behind(
     assert outcomes["on"] == outcomes["off"]
     assert outcomes["evicted"] == outcomes["off"]
     assert built["on"] < built["evicted"] <= built["off"]
+
+
+def test_the_cache_notes_what_a_reused_memory_was_built_of(sandbox: BuildingSandbox) -> None:
+    noted = []
+    for budget in (0, 1 << 30):
+        world = World(sandbox)
+        pipeline = world.pipeline(frozen_bytes=budget)
+        with world.cache.tagged(run="run"):
+            for source in SOURCES[:2]:
+                pipeline.run(Program(source), world.histories, world.questions)
+        programs = [Program(source).digest for source in SOURCES[:2]]
+        noted.append([{(e.stage, e.key) for e in world.cache.entries(program=program)} for program in programs])
+    assert noted[0] == noted[1]
+    assert len({key for stage, key in noted[1][1] if stage == "embed"}) > 10
 
 
 def test_a_revision_of_retrieve_builds_nothing(sandbox: BuildingSandbox) -> None:

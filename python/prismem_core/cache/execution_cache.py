@@ -6,7 +6,7 @@ import os
 import shutil
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -241,6 +241,18 @@ class ExecutionCache(TypedValues):
                 self._tagged.remove((run, program))
                 self._shorten()
             self._tags.write_out()
+
+    @contextmanager
+    def collecting(self) -> Iterator[Mapping[str, Set[bytes]]]:
+        """The keys of the entries that this thread puts or finds inside the block, by stage, where they are noted."""
+        with self._tags.collecting() as uses:
+            yield uses
+
+    def note(self, uses: Mapping[str, Set[bytes]]) -> None:
+        """Notes entries that were `collecting` before as used once more, by the present run and program."""
+        if self._run is not None:
+            for stage, keys in uses.items():
+                self._tags.note(self._run, self._program, stage, keys, at_once=False)
 
     def runs(self) -> dict[str, int]:
         """The runs that used this cache, by name, and how many entries each has used (some may be gone by now)."""

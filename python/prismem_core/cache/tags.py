@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from pathlib import Path
 
 from prismem_core.cache import manifests
@@ -49,6 +50,7 @@ class Tags:
         self._directory = directory
         self._writes = directory is not None and not read_only
         self._lock = threading.Lock()
+        self._collected = threading.local()
         self._process = os.getpid()
         self._sessions: dict[str, _Session] = {}
         # By run, program and stage: the session, and what notes of the three begin with.
@@ -58,7 +60,11 @@ class Tags:
         """Notes that a run and program used entries; what waits is written `at_once`, or when a few KiB wait."""
         session, head = self._heads.get((run, program, stage)) or self._head(run, program, stage)
         # Most uses are of what has been noted already: those take no lock.
-        notes = [head + (key if isinstance(key, bytes) else bytes.fromhex(key)) for key in keys]
+        plain = [key if isinstance(key, bytes) else bytes.fromhex(key) for key in keys]
+        notes = [head + key for key in plain]
+        uses: dict[str, set[bytes]] | None = getattr(self._collected, "uses", None)
+        if uses is not None:
+            uses.setdefault(stage, set()).update(plain)
         self._look(session, at_once)
         if session.seen.issuperset(notes) and not (at_once and session.pending):
             return
@@ -69,6 +75,17 @@ class Tags:
             self._add(session, notes)
             if session.pending and (at_once or len(session.pending) >= _BUFFER_BYTES):
                 self._write(session)
+
+    @contextmanager
+    def collecting(self) -> Iterator[Mapping[str, Set[bytes]]]:
+        """The entries that this thread notes inside the block, by stage."""
+        before = getattr(self._collected, "uses", None)
+        uses: dict[str, set[bytes]] = {}
+        self._collected.uses = uses
+        try:
+            yield uses
+        finally:
+            self._collected.uses = before
 
     def _look(self, session: _Session, at_once: bool) -> None:
         """Notices when another process has removed the manifest: what it held is to be noted anew."""

@@ -18,6 +18,7 @@ from prismem_core.cli.options import (
     SettingsFile,
     SplitFile,
     Unsafe,
+    VerifyReuse,
     Workers,
     parse_sets,
 )
@@ -43,6 +44,7 @@ def evaluate_command(
     sets: Sets = None,
     require: Require = None,
     unsafe_no_sandbox: Unsafe = False,
+    verify_reuse: VerifyReuse = None,
 ) -> None:
     """Evaluate any programs or baselines on any data, with the same reader for all of them.
 
@@ -59,7 +61,13 @@ def evaluate_command(
         raise SettingsError(
             f"{next(iter(unknown))!r} is no setting of an evaluation; see the table [job] in docs/settings.md"
         )
-    given = {"workers": workers, "device": device, "interface": interface, "sandbox_require": require}
+    given = {
+        "workers": workers,
+        "device": device,
+        "interface": interface,
+        "sandbox_require": require,
+        "verify_reuse": verify_reuse,
+    }
     job, _ = load_job_settings(settings, {**job_sets, **{k: v for k, v in given.items() if v is not None}}, {})
     parts = None if split is None else read_split(split)
     console = make_console()

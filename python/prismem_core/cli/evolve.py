@@ -18,6 +18,7 @@ from prismem_core.cli.options import (
     SettingsFile,
     SplitFile,
     Unsafe,
+    VerifyReuse,
     Workers,
     parse_sets,
 )
@@ -47,6 +48,7 @@ def evolve_command(
     sets: Sets = None,
     require: Require = None,
     unsafe_no_sandbox: Unsafe = False,
+    verify_reuse: VerifyReuse = None,
 ) -> None:
     """Evolve a memory program on a data set and report start against result.
 
@@ -68,7 +70,14 @@ def evolve_command(
         settings,
         {
             **job_sets,
-            **_given(workers=workers, device=device, reuse=reuse, interface=interface, sandbox_require=require),
+            **_given(
+                workers=workers,
+                device=device,
+                reuse=reuse,
+                interface=interface,
+                sandbox_require=require,
+                verify_reuse=verify_reuse,
+            ),
         },
         {**evolution_sets, **_given(seed=seed, strategy=strategy)},
     )
@@ -102,6 +111,7 @@ def resume_command(
     data: Annotated[str | None, typer.Option("--data", help="Where the data set lies now, if it has moved.")] = None,
     require: Require = None,
     unsafe_no_sandbox: Unsafe = False,
+    verify_reuse: VerifyReuse = None,
 ) -> None:
     """Go on with a run that was stopped; what was finished is neither lost nor paid for again."""
     from prismem_core.evolution.settings import build_settings
@@ -120,6 +130,7 @@ def resume_command(
             watch=observer.watch,
             require=require,
             unsafe=unsafe_no_sandbox,
+            verify_reuse=verify_reuse,
             on_isolation=tell_isolation,
         ),
         settings,

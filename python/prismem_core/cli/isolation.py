@@ -11,10 +11,11 @@ _RULE = "!" * 78
 
 def tell_isolation(isolation: Isolation) -> None:
     """A banner where the sandbox may be missing, one line where layers are, nothing where all are there."""
+    missing = ", ".join(isolation.missing)
     if isolation.marked:
         reached = (
             "Programs run WITHOUT KERNEL CONFINEMENT: they can read your files and keys, use the\nnetwork and start"
-            " processes as you can. Only the static check looks at them."
+            f" processes as you can. Only the static check looks at them.\nLayers missing: {missing}."
             if isolation.tier == "weak"
             else f"Here it was not needed: programs are confined (tier {isolation.tier})."
         )
@@ -24,7 +25,6 @@ def tell_isolation(isolation: Isolation) -> None:
         )
     if isolation.missing and isolation.tier != "weak":
         print(
-            f"prismem: isolation: {isolation.tier}; layers missing: {', '.join(isolation.missing)} "
-            "(`prismem doctor` says why)",
+            f"prismem: isolation: {isolation.tier}; layers missing: {missing} (`prismem doctor` says why)",
             file=sys.stderr,
         )

@@ -61,6 +61,15 @@ Unsafe = Annotated[
         "that you have read.",
     ),
 ]
+VerifyReuse = Annotated[
+    float | None,
+    typer.Option(
+        "--verify-reuse",
+        help="Share of reused memories that are built again to compare (0 to 1; docs/reuse.md).",
+        min=0.0,
+        max=1.0,
+    ),
+]
 Workers = Annotated[int | None, typer.Option("--workers", help="Threads; never changes a result.", min=1)]
 
 

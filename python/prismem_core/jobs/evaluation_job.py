@@ -99,6 +99,8 @@ def evaluate_programs(
         result["calls"] = {f"{role}/{stage}": usage.to_dict() for (role, stage), usage in bench.ledger.totals().items()}
         if settings.interface == "engine":
             result["launches"] = bench.ledger.launches().to_dict()
+        if settings.verify_reuse:
+            result["reuse_check"] = bench.pipeline.reuse_counts.to_dict()
     if questions is not None:
         try:
             questions.write_text("".join(row + "\n" for row in rows), encoding="utf-8")

@@ -20,6 +20,7 @@ from prismem_core.evolution.laboratory import Observer
 from prismem_core.evolution.settings import EvolutionSettings, build_settings
 from prismem_core.evolution.task_laboratory import TaskLaboratory
 from prismem_core.jobs.isolation import Confinement, OnIsolation, confine, untold
+from prismem_core.jobs.reuse_checks import REUSE_CHECKS, add_reuse_checks
 from prismem_core.jobs.settings import JobSettings, build_job_settings
 from prismem_core.jobs.workbench import Workbench, make_roles
 from prismem_core.ops.screened import check_device
@@ -133,7 +134,7 @@ def _start(
         except (CacheError, ProgramError):
             # A start that is refused leaves nothing behind: the same command works once the cause is mended.
             if not any(isinstance(event, ProgramAdded) for event in run.events):
-                run.discard(CACHE, LEDGER)
+                run.discard(CACHE, LEDGER, REUSE_CHECKS)
             raise
 
 
@@ -148,16 +149,18 @@ def resume_run(
     require: str | None = None,
     unsafe: bool = False,
     on_isolation: OnIsolation = untold,
+    verify_reuse: float | None = None,
 ) -> Path:
     """Go on with a run where it stopped; a finished one is only completed where something is missing.
 
     `data` names the data set where it lies now, should it have moved: its content must be that of the run. `require`
-    takes the place of the run's own `sandbox_require`; the manifest keeps the weakest tier that a session had.
+    takes the place of the run's own `sandbox_require`; the manifest keeps the weakest tier that a session had. So does
+    `verify_reuse` of the run's own share.
     """
     manifest = read_manifest(directory)
     extra = manifest.extra
     try:
-        given = {"workers": workers, "device": device, "sandbox_require": require}
+        given = {"workers": workers, "device": device, "sandbox_require": require, "verify_reuse": verify_reuse}
         job_values = {**extra["job"], **{key: value for key, value in given.items() if value is not None}}
         job = EvolutionJob(
             manifest.data["source"] if data is None else data,
@@ -236,9 +239,12 @@ def _go_on(
             bench.roles.diagnostic_embedder,
             job.job.interface,
         )
-        if not run.finished:
-            evolve(laboratory, CatalogDesigner(), job.start, job.evolution, run, observer)
-        _measure_on_test(run, bench, split, observer)
+        try:
+            if not run.finished:
+                evolve(laboratory, CatalogDesigner(), job.start, job.evolution, run, observer)
+            _measure_on_test(run, bench, split, observer)
+        finally:
+            add_reuse_checks(directory, bench.pipeline.reuse_counts)
 
 
 def run_name(directory: Path) -> str:

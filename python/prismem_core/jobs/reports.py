@@ -9,6 +9,7 @@ from pathlib import Path
 from prismem_core.errors import RunError
 from prismem_core.jobs.evolution_job import LEDGER
 from prismem_core.jobs.reuse_account import reuse_account
+from prismem_core.jobs.reuse_checks import read_reuse_checks
 from prismem_core.roles.ledger import Ledger
 from prismem_core.runs.report.contents import Contents, contents
 from prismem_core.runs.report.markdown import markdown
@@ -20,7 +21,8 @@ REPORT = "report.md"
 def load_report(directory: Path) -> Contents:
     """The report of a run, finished or not; raises RunError where there is none or it is damaged."""
     record, ledger = read_run(directory), Ledger(directory / LEDGER, read_only=True)
-    return contents(record, ledger, reuse_account(record, ledger))
+    checks = read_reuse_checks(directory)
+    return contents(record, ledger, reuse_account(record, ledger), None if checks is None else checks.to_dict())
 
 
 def write_markdown(directory: Path, report: Contents) -> Path:

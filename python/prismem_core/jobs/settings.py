@@ -30,8 +30,14 @@ class JobSettings(BaseModel):
     interface: Literal["paper", "engine"] = Field(
         "paper", description="what a program's backend offers; engine adds collections"
     )
-    copies: int = Field(
-        8, ge=1, le=256, description="queries of a memory under way with interface engine; never changes a result"
+    copies: int = Field(8, ge=1, le=256, description="queries of a memory under way; never changes a result")
+    frozen_mib: int | None = Field(
+        None,
+        ge=0,
+        description="MiB of built memories kept for the next program (0: none); never changes a result",
+    )
+    verify_reuse: float = Field(
+        0.0, ge=0.0, le=1.0, description="share of reused memories that are built again to compare"
     )
     device: str = Field(
         "cpu", description="cpu, cuda or cuda:N: what searches embeddings first; never changes a result"
@@ -63,6 +69,8 @@ class JobSettings(BaseModel):
             copies=self.copies,
             device=self.device,
             limits=Limits(memory_bytes=self.memory_mib << 20),
+            frozen_bytes=None if self.frozen_mib is None else self.frozen_mib << 20,
+            verify_reuse=self.verify_reuse,
         )
 
 

@@ -57,11 +57,11 @@ class Workbench:
         embedder = CachedEmbedder(self.roles.embedder, self.cache, self.ledger)
         parts = (chat, embedder, self.cache, self.sandbox, settings.pipeline(), progress, self.ledger)
         if isinstance(self.sandbox, CheckedSandbox):
-            pipeline: Pipeline = CheckedPipeline(*parts, checked=self.sandbox)
+            self.pipeline: Pipeline = CheckedPipeline(*parts, checked=self.sandbox)
         else:
-            pipeline = Pipeline(*parts)
+            self.pipeline = Pipeline(*parts)
         scoring: Scoring = OfflineScoring(dataset) if settings.score == "offline" else JudgeScoring(self.roles.judge)
-        self.evaluator = Evaluator(pipeline, dataset, self.roles.judge, scoring)
+        self.evaluator = Evaluator(self.pipeline, dataset, self.roles.judge, scoring)
 
     def usage(self) -> tuple[int, int, int]:
         """Calls made by the run so far, then what this process asked for and what of it the cache answered."""
@@ -72,6 +72,7 @@ class Workbench:
 
     def close(self) -> None:
         """End the workers, then close the ledger and the cache."""
+        self.pipeline.close()
         self.sandbox.close()
         self.ledger.close()
         self.cache.close()

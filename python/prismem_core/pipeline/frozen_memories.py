@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +23,15 @@ def default_budget() -> int:
     return min(1 << 30, machine // 4)
 
 
+@dataclass(frozen=True)
+class Making:
+    """What building a memory took: its usage as JSON, its cost in tokens, and the keys of what it used of the cache."""
+
+    usage: Mapping[str, Any]
+    cost: float
+    uses: Mapping[str, Set[bytes]] = field(default_factory=dict)
+
+
 @dataclass(eq=False)
 class _Frozen:
     """One memory in a worker; `root` is the one it is a copy of, which must live as long, None for one built itself."""
@@ -31,8 +40,7 @@ class _Frozen:
     source: str
     worker: MemoryWorker
     held: Held | None
-    record: Mapping[str, Any]
-    cost: float
+    making: Making
     root: _Frozen | None = None
     users: int = 0
     bytes: int = 0
@@ -60,15 +68,13 @@ class _Frozen:
 class Lease:
     """A memory in use; it is neither stopped nor dropped until `release`.
 
-    `reused` says that an earlier use left it, `attached` that it was built by another source than it runs. `record` is
-    the usage of building it, `cost` what that took in tokens.
+    `reused` says that an earlier use left it, `attached` that it was built by another source than it runs.
     """
 
     def __init__(self, pool: FrozenMemories, frozen: _Frozen, *, reused: bool) -> None:
         self.worker = frozen.worker
         self.held = frozen.held
-        self.record = frozen.record
-        self.cost = frozen.cost
+        self.making = frozen.making
         self.reused = reused
         self.attached = frozen.root is not None
         self._pool = pool
@@ -117,11 +123,9 @@ class FrozenMemories:
                     return Lease(self, copy, reused=True)
         return None
 
-    def add(
-        self, key: str, source: str, worker: MemoryWorker, held: Held | None, record: Mapping[str, Any], cost: float
-    ) -> Lease:
+    def add(self, key: str, source: str, worker: MemoryWorker, held: Held | None, making: Making) -> Lease:
         """Take over a memory that was built just now, for the builder to use first."""
-        frozen = _Frozen(key, source, worker, held, record, cost, users=1)
+        frozen = _Frozen(key, source, worker, held, making, users=1)
         # Where workers cannot be copied, a worker holds nothing that a query could use.
         frozen.kept = worker.copies and not any(other.source == source for other in self._found(key))
         self._enter(frozen)
@@ -156,7 +160,7 @@ class FrozenMemories:
             worker = root.worker.attach(graft)
         except (CandidateError, SandboxError):
             return None
-        copy = _Frozen(root.key, graft.source, worker, root.held, root.record, root.cost, root, users=1)
+        copy = _Frozen(root.key, graft.source, worker, root.held, root.making, root, users=1)
         self._enter(copy)
         return copy
 

@@ -13,7 +13,7 @@ from prismem_core.errors import CandidateError
 from prismem_core.pipeline.backend import EngineBackend
 from prismem_core.pipeline.costs import Stopwatch
 from prismem_core.pipeline.flights import Flights, Held, Holdings
-from prismem_core.pipeline.frozen_memories import FrozenMemories, Lease
+from prismem_core.pipeline.frozen_memories import FrozenMemories, Lease, Making
 from prismem_core.pipeline.segment import Group
 from prismem_core.pipeline.trace import StageUsage
 from prismem_core.program.sandbox import Limits, MemoryWorker, Sandbox
@@ -83,8 +83,9 @@ class MemoryBuilder:
         Where the process was lost, all is done again: the usage of half a memory counts for nothing.
         """
         watch = Stopwatch()
-        worker, held, usage = again_if_lost(lambda: self._build(recipe, make_backend))
-        return self.pool.add(recipe.key, recipe.source, worker, held, usage.to_dict(), watch.tokens())
+        with self.cache.collecting() as uses:
+            worker, held, usage = again_if_lost(lambda: self._build(recipe, make_backend))
+        return self.pool.add(recipe.key, recipe.source, worker, held, Making(usage.to_dict(), watch.tokens(), uses))
 
     def _build(self, recipe: IndexRecipe, make_backend: MakeBackend) -> tuple[MemoryWorker, Held | None, StageUsage]:
         held = None if self._holdings is None else self._holdings.memory()
@@ -182,12 +183,13 @@ class BuiltMemory:
             if lease is not None:
                 # The record may have left the cache since the memory was built.
                 if cache.get_json("index", self.key) is None:
-                    cache.put_json("index", self.key, lease.record, cost=lease.cost)
+                    cache.put_json("index", self.key, lease.making.usage, cost=lease.making.cost)
+                cache.note(lease.making.uses)
                 return lease
         try:
             lease = self._builder.build(self._recipe, self._make_backend)
         except CandidateError as error:
             self.broken = error
             raise
-        cache.put_json("index", self.key, lease.record, cost=lease.cost)
+        cache.put_json("index", self.key, lease.making.usage, cost=lease.making.cost)
         return lease

@@ -76,19 +76,42 @@ def _reads(expression: ast.expr, looks_inside: bool) -> Iterator[tuple[str, bool
                 yield node.id, True
 
 
+class Facts:
+    """What the whole text of a program says of its names."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        self.inert = Inertness(tree).inert
+        self.imports = imports(tree)
+        self.declared_global: set[str] = set()
+        self.stored_attributes: set[str] = set()
+        self.imports_change = False
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Global):
+                self.declared_global.update(node.names)
+            elif isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
+                self._stored(node.value, node.attr)
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and len(node.args) > 1:
+                name = node.args[1]
+                if node.func.id in ("setattr", "delattr") and isinstance(name, ast.Constant):
+                    self._stored(node.args[0], str(name.value))
+
+    def _stored(self, base: ast.expr, attribute: str) -> None:
+        self.stored_attributes.add(attribute)
+        if isinstance(base, ast.Name) and base.id in self.imports:
+            self.imports_change = True
+
+
 class Definitions:
     """The statements of one scope, and which of the values they bind stay what they are; `outer` is the module's."""
 
-    def __init__(self, body: Sequence[ast.stmt], tree: ast.Module, outer: Definitions | None = None) -> None:
+    def __init__(self, body: Sequence[ast.stmt], facts: Facts, outer: Definitions | None = None) -> None:
         self._outer = outer
-        self._inertness: Inertness = Inertness(tree) if outer is None else outer._inertness
-        self._imports = imports(tree)
+        self._facts = facts
+        self._rebound = facts.stored_attributes if outer else facts.declared_global
         self._places: dict[str, list[tuple[int, ast.stmt]]] = {}
         for place, statement in enumerate(body):
             for name in bound_names(statement):
                 self._places.setdefault(name, []).append((place, statement))
-        self._rebound = _rebound_as_attribute(tree) if outer else _declared_global(tree)
-        self._imports_change = any(name in self._imports for name in _bases_of_stored_attributes(tree))
 
     def unsettled(self, name: str, place: int, looks_inside: bool) -> str | None:
         """Why `name` may not give a statement at `place` what it gave when the module was loaded, or None."""
@@ -109,8 +132,8 @@ class Definitions:
             return False
         statement = self._places[name][0][1]
         if isinstance(statement, ast.Import | ast.ImportFrom):
-            return not self._imports_change
-        if not self._inertness.inert(statement):
+            return not self._facts.imports_change
+        if not self._facts.inert(statement):
             return False
         if isinstance(statement, ast.Assign) and all(isinstance(target, ast.Name) for target in statement.targets):
             return self._immutable(statement.value)
@@ -124,13 +147,17 @@ class Definitions:
         if isinstance(value, ast.Name):
             return self.fixed(value.id)
         if isinstance(value, ast.Attribute):
-            return isinstance(value.value, ast.Name) and value.value.id in self._imports and self.fixed(value.value.id)
+            return (
+                isinstance(value.value, ast.Name)
+                and value.value.id in self._facts.imports
+                and self.fixed(value.value.id)
+            )
         if isinstance(value, _IMMUTABLE_NODES):
             return all(self._immutable(part) for part in ast.iter_child_nodes(value) if isinstance(part, ast.expr))
         if isinstance(value, ast.Call):
             function = value.func
             plain = isinstance(function, ast.Name) and function.id in _VALUES_OF_TYPES and self.fixed(function.id)
-            pattern = ast.unparse(function) == "re.compile" and self._imports.get("re") == "re"
+            pattern = ast.unparse(function) == "re.compile" and self._facts.imports.get("re") == "re"
             return (plain or pattern) and self._settled(value)
         return False
 
@@ -141,26 +168,3 @@ class Definitions:
         own |= {node.arg for node in nodes if isinstance(node, ast.arg)}
         names = {node.id for node in nodes if isinstance(node, ast.Name)}
         return all(self.fixed(name) for name in names - own)
-
-
-def _declared_global(tree: ast.Module) -> set[str]:
-    return {name for node in ast.walk(tree) if isinstance(node, ast.Global) for name in node.names}
-
-
-def _stores(tree: ast.Module) -> Iterator[tuple[ast.expr, str]]:
-    """(object, attribute) of each attribute that the program sets or deletes."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
-            yield node.value, node.attr
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and len(node.args) > 1:
-            name = node.args[1]
-            if node.func.id in ("setattr", "delattr") and isinstance(name, ast.Constant):
-                yield node.args[0], str(name.value)
-
-
-def _rebound_as_attribute(tree: ast.Module) -> set[str]:
-    return {name for _, name in _stores(tree)}
-
-
-def _bases_of_stored_attributes(tree: ast.Module) -> set[str]:
-    return {base.id for base, _ in _stores(tree) if isinstance(base, ast.Name)}

@@ -13,9 +13,9 @@ from functools import lru_cache
 from typing import Any
 
 from prismem_core.errors import ProgramError
-from prismem_core.program.definitions import Definitions, reads_at_definition
-from prismem_core.program.reachability import INDEX_ROOTS, CodeGraph, code_digest, conservative
-from prismem_core.program.syntax import MEMORY_CLASS, MODULE, bindings, bound_names, docstring_of, parse_module
+from prismem_core.program.definitions import Definitions, Facts, reads_at_definition
+from prismem_core.program.reachability import INDEX_ROOTS, code_digest, reading
+from prismem_core.program.syntax import MEMORY_CLASS, MODULE, bindings, bound_names, docstring_of
 
 _MEMBER = "Memory."
 # What shows a program the names that its classes and module bind, grafted or not.
@@ -84,14 +84,14 @@ class _Split:
 
     def __init__(self, source: str) -> None:
         self.source = source
-        self.tree = parse_module(source)
-        self.dynamic = conservative(self.tree)
+        read = reading(source)
+        self.tree = read.tree
+        self.dynamic = read.dynamic
         self.kept: set[str] = set()
         self.free: set[str] = set()
-        if self.dynamic is None:
-            graph = CodeGraph(self.tree)
-            self.kept = set(graph.chains(INDEX_ROOTS))
-            self.free = {part.name for part in graph.parts} - self.kept - {MODULE, MEMORY_CLASS}
+        if read.graph is not None:
+            self.kept = set(read.graph.chains(INDEX_ROOTS))
+            self.free = {part.name for part in read.graph.parts} - self.kept - {MODULE, MEMORY_CLASS}
 
     @property
     def memory(self) -> int:
@@ -123,12 +123,13 @@ class _Plan:
     def __init__(self, parent: _Split, revised: _Split) -> None:
         self._parent = parent
         self._revised = revised
-        self._module = Definitions(revised.tree.body, revised.tree)
+        facts = Facts(revised.tree)
+        self._module = Definitions(revised.tree.body, facts)
         self._memory_place = revised.memory
         memory = revised.tree.body[self._memory_place]
         assert isinstance(memory, ast.ClassDef)
         self._memory = memory
-        self._class = Definitions(memory.body, revised.tree, self._module)
+        self._class = Definitions(memory.body, facts, self._module)
         self._seen: set[str] = set()
         self._holding: set[str] = set()
 

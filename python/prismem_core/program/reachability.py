@@ -53,12 +53,12 @@ def code_digest(source: str, roots: Sequence[str]) -> str:
 
 @lru_cache(64)
 def _code_digest(source: str, wanted: tuple[str, ...]) -> str:
-    tree = parse_module(source)
-    if conservative(tree) is not None:
+    read = reading(source)
+    tree, graph = read.tree, read.graph
+    if graph is None:
         if reads_positions(tree):
             return digest("code", wanted, "text", digest_bytes(source.encode("utf-8", "surrogatepass")))
         return digest("code", wanted, "module", shape(tree, docstrings=reads_docstrings(tree)))
-    graph = CodeGraph(tree)
     reached = graph.chains(wanted).keys()
     parts = [part for part in graph.parts if part.name in reached]
     names = [part.name for part in parts]
@@ -66,6 +66,23 @@ def _code_digest(source: str, wanted: tuple[str, ...]) -> str:
     if len(set(names)) == len(names) and not shadowing(names) and not any(part.eager for part in parts):
         parts.sort(key=lambda part: part.name)
     return digest("code", wanted, [[part.name, shape(part.node, docstrings=False)] for part in parts])
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a source says: its tree, not to be changed, and its graph, None where it is `dynamic` (`conservative`)."""
+
+    tree: ast.Module
+    dynamic: tuple[int, str] | None
+    graph: CodeGraph | None
+
+
+@lru_cache(16)
+def reading(source: str) -> Reading:
+    """Raises ProgramError (`syntax_error`) where the source does not parse."""
+    tree = parse_module(source)
+    dynamic = conservative(tree)
+    return Reading(tree, dynamic, CodeGraph(tree) if dynamic is None else None)
 
 
 def conservative(tree: ast.Module) -> tuple[int, str] | None:

@@ -62,15 +62,18 @@ class ForkGate:
         return any(event & select.POLLIN for _, event in self._poll.poll(0))
 
     def _answer_one(self) -> None:
-        # A process that ended while it waited takes no answer.
+        # A process that ended while it waited, or that a signal interrupted, takes no answer.
         with contextlib.suppress(OSError):
             call = notification.receive(self._listener)
             if call is None:
                 return
-            allowed = _taken(self._allowed, call.pid)
-            if allowed:
-                self._forked[call.pid] += 1
-            (notification.let if allowed else notification.refuse)(self._listener, call)
+            if self._allowed[call.pid] <= 0:
+                notification.refuse(self._listener, call)
+                return
+            # A signal takes the call back and has it made again; the permission is then still there.
+            notification.let(self._listener, call)
+            self._allowed[call.pid] -= 1
+            self._forked[call.pid] += 1
 
 
 def _taken(counts: Counter[int], pid: int) -> bool:

@@ -44,10 +44,16 @@ class Contents:
         return str(self.data["final"] or self.data["best"])
 
 
-def contents(record: RunRecord, ledger: Ledger | None, reuse: Sequence[Mapping[str, Any]] = ()) -> Contents:
+def contents(
+    record: RunRecord,
+    ledger: Ledger | None,
+    reuse: Sequence[Mapping[str, Any]] = (),
+    reuse_check: Mapping[str, int] | None = None,
+) -> Contents:
     """Fold the journal of a run (finished or not) and the ledger of its calls into a report.
 
-    `reuse` is what the modes of reuse pay for by step: rows of `step`, `off`, `paper` and `made` (None: not known).
+    `reuse` is what the modes of reuse pay for by step: rows of `step`, `off`, `paper` and `made` (None: not known),
+    `reuse_check` what `verify_reuse` compared: `memories`, `texts` and how many of these were `differing`.
     """
     events = record.events
     started = next((e for e in events if isinstance(e, RunStarted)), None)
@@ -89,6 +95,7 @@ def contents(record: RunRecord, ledger: Ledger | None, reuse: Sequence[Mapping[s
         ],
         "calls": _calls(record, ledger),
         "reuse": {"steps": list(reuse), "total": _reuse_total(reuse)},
+        "reuse_check": reuse_check,
         "launches": None if ledger is None or not ledger.launches().calls else ledger.launches().to_dict(),
     }
     return Contents(data)

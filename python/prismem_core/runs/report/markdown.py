@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from prismem_core.runs.isolation import isolation_from_json
 from prismem_core.runs.report.contents import Contents
 from prismem_core.runs.report.tables import Table, all_tables
@@ -17,6 +19,15 @@ def _table(table: Table) -> str:
     rows = ["| " + " | ".join(_cell(cell) for cell in row) + " |" for row in table.rows]
     note = ["", table.note] if table.note else []
     return "\n".join([f"## {table.title}", "", head, rule, *rows, *note])
+
+
+def _checked(counts: Mapping[str, int] | None) -> list[str]:
+    if counts is None:
+        return []
+    return [
+        f"- reused memories built again to compare: {counts['memories']:,}; of {counts['texts']:,} texts retrieved "
+        f"from them {counts['differing']:,} differed"
+    ]
 
 
 def markdown(report: Contents) -> str:
@@ -36,6 +47,7 @@ def markdown(report: Contents) -> str:
         *(f"- {role}: {identity}" for role, identity in data["roles"].items()),
         f"- prismem-core {data['version']}",
         f"- isolation: {isolation.words()} (docs/security.md)",
+        *_checked(data["reuse_check"]),
     ]
     warning = [f"**{isolation.words()}**", ""] if isolation.marked else []
     return (

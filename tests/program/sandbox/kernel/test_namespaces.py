@@ -14,7 +14,7 @@ from tests.program.sandbox.outer_sandbox import refusing
 from prismem_core.program.sandbox.kernel import bpf, calls, namespaces, seccomp
 
 _KINDS = ("net", "ipc", "uts", "mnt", "user", "cgroup")
-_NEW_USER = 0x10000000
+_NEW_USER, _NEW_NETWORK = 0x10000000, 0x40000000
 
 
 def _identity() -> dict[str, str]:
@@ -65,6 +65,8 @@ def test_every_namespace_is_new_and_the_user_stays(apart: Callable[..., str]) ->
     if told.startswith("SKIP"):
         pytest.skip(f"this system allows no namespaces: {told[5:]}")
     words, kinds = told.split(": ")
+    assert words.endswith("; a port that could be reached before is out of reach")
+    words = words.split(";")[0]
     assert set(kinds.split()) >= {"net", "ipc", "uts", "mnt"}
     assert ("user" in words) == ("user" in kinds.split())
     assert words.startswith("network, process, IPC, host name, mount")
@@ -182,7 +184,7 @@ def test_a_sandbox_around_that_ends_whoever_unshares_is_survived(apart: Callable
             return str(error.strerror)
         return "entered"
 
-    assert f"unshare: ended the process by signal {int(signal.SIGSYS)}" in apart(deed)
+    assert f"unshare: ended the process (wait status {int(signal.SIGSYS)})" in apart(deed)
 
 
 def test_a_limit_of_no_user_namespaces_is_told_in_words(apart: Callable[..., str]) -> None:
@@ -219,7 +221,7 @@ def test_root_without_rights_gets_a_user_namespace(apart: Callable[..., str]) ->
     told = apart(deed)
     if told.startswith("SKIP"):
         pytest.skip(told[5:])
-    assert told.startswith("network, process, IPC, host name, mount") and told.endswith("user")
+    assert told.startswith("network, process, IPC, host name, mount") and "user" in told.split(";")[0]
 
 
 def _unchanged_by_refusal() -> str:
@@ -250,3 +252,25 @@ def _only(mask: int) -> tuple[int, int]:
 
 def _no_capabilities() -> tuple[int, int]:
     return _only(0)
+
+
+def test_a_network_that_stays_the_same_is_found_out(apart: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    real = calls.syscall
+
+    def but_the_network(name: str, *arguments: int) -> int:
+        if name == "unshare":
+            return real(name, arguments[0] & ~_NEW_NETWORK)
+        return real(name, *arguments)
+
+    monkeypatch.setattr(calls, "syscall", but_the_network)
+
+    def deed() -> str:
+        try:
+            return namespaces.enter()
+        except OSError as error:
+            return str(error.strerror)
+
+    told = apart(deed)
+    if "Operation not permitted" in told or "No space" in told:
+        pytest.skip(f"this system allows no namespaces: {told}")
+    assert "unshare: a port of the old network namespace can still be reached" in told

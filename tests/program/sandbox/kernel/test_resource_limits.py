@@ -7,6 +7,8 @@ import os
 import resource
 from collections.abc import Callable
 
+import pytest
+
 from prismem_core.program.sandbox.kernel import resource_limits, trial
 
 _MEMORY = 1 << 30
@@ -69,3 +71,22 @@ def test_memory_files_and_descriptors_end_at_the_limit() -> None:
         return " ".join(found)
 
     assert trial.in_child(deed) == "no memory EFBIG EMFILE"
+
+
+def _refusing(refused: int) -> Callable[[int, tuple[int, int]], None]:
+    def setrlimit(which: int, _: tuple[int, int]) -> None:
+        if which == refused:
+            raise ValueError("not allowed to raise maximum limit")
+
+    return setrlimit
+
+
+def test_a_system_without_a_limit_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "setrlimit", _refusing(resource.RLIMIT_AS))
+    with pytest.raises(OSError, match=rf"setrlimit\({resource.RLIMIT_AS}, {_MEMORY}\): not allowed"):
+        resource_limits.impose(_MEMORY, own_user=False)
+
+
+def test_message_queues_may_stay_unlimited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "setrlimit", _refusing(resource.RLIMIT_MSGQUEUE))
+    resource_limits.impose(_MEMORY, own_user=False)

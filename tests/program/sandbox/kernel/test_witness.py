@@ -53,8 +53,9 @@ def test_what_holds_is_seen(examine: Examine) -> None:
     found = examine()
     assert found["seccomp"] == (
         "witnessed",
-        "refused: open a folder, look at a file, make a socket, fork, send a signal, map executable memory, "
-        "map shared memory; ended for it: execute a file, start a thread",
+        "refused: open a folder, look at a file, make a socket, fork, send a signal, "
+        "read the clock of another process, map executable memory, map shared memory; "
+        "ended for it: execute a file, start a thread",
     )
     assert found["limits"] == ("witnessed", "refused: take more memory, open more descriptors, write to a file")
     assert found["copies"] == ("witnessed", "a fork that was ordered went on, another was refused")
@@ -90,7 +91,7 @@ def test_layers_of_the_whole_process_are_seen_from_inside(apart: Callable[..., s
         pytest.skip(f"this system allows no namespaces: {told[5:]}")
     found = _by_name(told)
     assert found["namespaces"][0] == "witnessed"
-    assert found["namespaces"][1].endswith("is process 1, sees no process outside, reaches no address")
+    assert found["namespaces"][1].endswith("is process 1, sees no process outside, has no way to other machines")
     assert found["empty_root"][0] == "witnessed"
     assert found["empty_root"][1].endswith("/ lists nothing, no file can be made")
     # The witnesses of the other layers have to work where there are no files and no network.

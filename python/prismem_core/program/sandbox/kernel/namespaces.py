@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import socket
 import stat
 
 from prismem_core.program.sandbox.kernel import calls
@@ -29,6 +30,8 @@ _READ_ONLY, _NO_SUID, _NO_DEVICES, _NO_EXECUTION = 1, 2, 4, 8
 _MOVE, _RECURSIVE, _PRIVATE = 1 << 13, 1 << 14, 1 << 18
 _DETACH = 2
 
+_CONNECT_SECONDS = 1.0
+
 _HERE = b"."
 _EMPTY = b"size=4k,mode=0555"
 
@@ -47,11 +50,13 @@ def enter() -> str:
         ways = [way | _USER for way in ways]
     refusals = []
     for flags in ways:
-        refusal = _refusal(flags)
-        if refusal is None:
-            _unshare(flags)
-            return ", ".join(word for flag, word in _WORDS.items() if flags & flag)
-        refusals.append(refusal)
+        try:
+            seen = _rehearse(flags)
+        except OSError as error:
+            refusals.append(error)
+            continue
+        _unshare(flags)
+        return ", ".join(word for flag, word in _WORDS.items() if flags & flag) + seen
     raise refusals[0] if os.geteuid() else _both(refusals)
 
 
@@ -82,20 +87,17 @@ def _write_map(name: str, text: str) -> None:
         raise OSError(error.errno, f"writing {path}: {error.strerror}") from error
 
 
-def _refusal(flags: int) -> OSError | None:
-    """What a child met that tried this way, down to a process 1 of its own; None if it worked."""
+def _rehearse(flags: int) -> str:
+    """Try this way in a child, down to a process 1 of its own; in words what it saw. OSError with what it met."""
     readable, writable = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(readable)
         try:
-            _unshare(flags)
-            first = os.fork()
-            if first == 0:
-                os._exit(0)
-            os.waitpid(first, 0)
+            seen = _try(flags)
+            os.write(writable, f"0 {seen}".encode())
         except OSError as error:
-            os.write(writable, f"{error.errno or 0} {error.strerror or error}".encode())
+            os.write(writable, f"{error.errno or errno.EPERM} {error.strerror or error}".encode())
         finally:
             os._exit(0)
     os.close(writable)
@@ -104,12 +106,45 @@ def _refusal(flags: int) -> OSError | None:
         told += part
     os.close(readable)
     _, status = os.waitpid(child, 0)
-    if told:
-        number, _, text = told.decode("utf-8", "replace").partition(" ")
-        return OSError(int(number), text)
-    if os.WIFSIGNALED(status):
-        return OSError(errno.EPERM, f"unshare: ended the process by signal {os.WTERMSIG(status)}")
-    return None
+    if not told:
+        raise OSError(errno.EPERM, f"unshare: ended the process (wait status {status})")
+    number, _, text = told.decode("utf-8", "replace").partition(" ")
+    if int(number):
+        raise OSError(int(number), text)
+    return text
+
+
+def _try(flags: int) -> str:
+    with socket.socket() as listener:
+        reachable = _listens(listener) and _reaches(listener)
+        _unshare(flags)
+        if reachable and _reaches(listener):
+            raise OSError(errno.EPERM, "unshare: a port of the old network namespace can still be reached")
+    first = os.fork()
+    if first == 0:
+        os._exit(0)
+    os.waitpid(first, 0)
+    return "; a port that could be reached before is out of reach" if reachable else ""
+
+
+def _listens(listener: socket.socket) -> bool:
+    """Whether there is a loopback to listen on; the socket stays in the network namespace in which it was made."""
+    try:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+    except OSError:
+        return False
+    return True
+
+
+def _reaches(listener: socket.socket) -> bool:
+    try:
+        with socket.socket() as caller:
+            caller.settimeout(_CONNECT_SECONDS)
+            caller.connect(listener.getsockname())
+    except OSError:
+        return False
+    return True
 
 
 def empty_root() -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import resource
 
 OPEN_FILES = 16
@@ -15,7 +17,8 @@ def impose(memory_bytes: int, *, own_user: bool) -> None:
     """Bound address space, descriptors, stack and processor time; no core dumps, no file writes, no locked memory.
 
     With `own_user` the number of processes is bounded too: the kernel counts all those of a user, so a number has a
-    meaning only where the user is the worker's own. Never raises a limit that is lower already.
+    meaning only where the user is the worker's own. Never raises a limit that is lower already. OSError if the system
+    does not let a limit be lowered.
     """
     _lower(resource.RLIMIT_CORE, 0)
     _lower(resource.RLIMIT_FSIZE, 0)
@@ -23,8 +26,10 @@ def impose(memory_bytes: int, *, own_user: bool) -> None:
     _lower(resource.RLIMIT_STACK, _STACK_BYTES)
     _lower(resource.RLIMIT_MEMLOCK, 0)
     _lower(resource.RLIMIT_AS, memory_bytes)
-    _lower(resource.RLIMIT_MSGQUEUE, 0)
     _lower(resource.RLIMIT_CPU, _CPU_SECONDS)
+    # gVisor does not let this one be changed; the filter has no call for message queues anyway.
+    with contextlib.suppress(OSError):
+        _lower(resource.RLIMIT_MSGQUEUE, 0)
     if own_user:
         _lower(resource.RLIMIT_NPROC, _PROCESSES)
 
@@ -33,4 +38,8 @@ def _lower(which: int, value: int) -> None:
     hard = resource.getrlimit(which)[1]
     if hard != resource.RLIM_INFINITY:
         value = min(value, hard)
-    resource.setrlimit(which, (value, value))
+    try:
+        resource.setrlimit(which, (value, value))
+    except ValueError as error:
+        # Python's word for EPERM, which a system that has no such limit may answer.
+        raise OSError(errno.EPERM, f"setrlimit({which}, {value}): {error}") from error

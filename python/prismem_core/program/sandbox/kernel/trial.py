@@ -118,6 +118,8 @@ def _message(deed: Callable[[], str]) -> bytes:
         return _HELD + deed().encode()[: _MESSAGE_BYTES - 1]
     except Missing as missing:
         return _MISSING + str(missing).encode()[: _MESSAGE_BYTES - 1]
+    except OSError as error:
+        return _MISSING + (error.strerror or str(error)).encode()[: _MESSAGE_BYTES - 1]
     except BaseException as error:
         return _MISSING + f"{type(error).__name__}: {error}".encode()[: _MESSAGE_BYTES - 1]
 
