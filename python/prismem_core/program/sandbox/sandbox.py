@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Collection
 from types import TracebackType
 
-from prismem_core.errors import ArgumentError, CandidateError, LimitError, ProgramError, SandboxError
+from prismem_core.errors import ArgumentError, CandidateError, LimitError, ProgramError, SandboxError, WorkerLost
 from prismem_core.program.interface import ProgramInterface
 from prismem_core.program.sandbox.describe import Refused, interface_result
 from prismem_core.program.sandbox.launcher import Launcher, ZygoteGone
@@ -47,7 +47,7 @@ class _Holder:
 class Sandbox:
     """Runs memory programs in confined processes; safe to share between threads; starts its zygote when first used.
 
-    A zygote that ended is started again once for an order; SandboxError if that fails too. Where a layer that `require`
+    A zygote that ended is started again once for an order; WorkerLost if that fails too. Where a layer that `require`
     asks for is not witnessed, it refuses to run anything (SandboxError); `unsafe` runs programs all the same, which
     then can do whatever the engine's user can. docs/security.md says what each layer holds.
 
@@ -166,7 +166,9 @@ class Sandbox:
                 return WorkerProcess.start(launcher, limits.memory_bytes)
             except ZygoteGone:
                 self._drop(launcher)
-        raise SandboxError("the sandbox ended twice while a worker was being made; see the system log for the reason")
+        raise WorkerLost(
+            "the sandbox ended twice while a worker was being made; see the system log for the reason", killed=False
+        )
 
     def _copies(self) -> bool:
         """Whether workers can be copied: always without a filter, with one only where it asks the engine."""

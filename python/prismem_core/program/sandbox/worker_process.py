@@ -52,7 +52,10 @@ class WorkerProcess:
 
     @classmethod
     def start(cls, launcher: Launcher, memory_bytes: int) -> WorkerProcess:
-        """A new worker that has confined itself; SandboxError if it could not, ZygoteGone with the zygote."""
+        """A new worker that has confined itself; SandboxError if it could not, ZygoteGone with the zygote.
+
+        WorkerLost if it was killed before it had.
+        """
         number, connection = launcher.spawn(memory_bytes)
         channel = EngineChannel(connection)
         try:
@@ -66,7 +69,9 @@ class WorkerProcess:
                 gate.close()
             if not launcher.alive():
                 raise ZygoteGone("the zygote ended while a worker was starting")
-            launcher.end(number)
+            status, by_itself = launcher.end(number, dying=True)
+            if by_itself and os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
+                raise WorkerLost("a worker was killed from outside while it started", killed=False)
             raise SandboxError(
                 "a worker could not confine itself: a layer that the sandbox had when it started could not be put on; "
                 "check that the memory limit is at least 512 MiB, and `prismem doctor`"
