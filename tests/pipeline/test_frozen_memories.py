@@ -199,9 +199,15 @@ def test_one_that_died_meanwhile_is_dropped_unnoticed() -> None:
 def test_one_that_is_not_to_be_kept_is_not() -> None:
     pool = FrozenMemories(10 * MIB)
     lease, worker = add(pool, "a")
-    lease.release(keep=False)
-    assert worker.ended
+    lease.forsake()
+    assert not worker.ended
     assert pool.take("a", DENSE) is None
+    other, successor = add(pool, "a")
+    other.release()
+    lease.release()
+    assert worker.ended
+    assert not successor.ended
+    assert taken(pool, "a")
 
 
 def test_a_second_one_built_for_the_same_is_not_kept() -> None:
