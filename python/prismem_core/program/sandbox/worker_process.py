@@ -34,8 +34,9 @@ class WorkerProcess:
         gate: ForkGate | None,
         number: int | None,
         family: set[int],
+        parent: WorkerProcess | None = None,
     ) -> None:
-        """`family` holds the pids of a worker and all its copies that run."""
+        """`family` holds the pids of a worker and all its copies that run, `parent` is what a copy was copied from."""
         self.pid = pid
         self.lock = threading.Lock()
         self.channel = channel
@@ -44,9 +45,12 @@ class WorkerProcess:
         self._gate = gate
         self._number = number
         self._family = family
+        self._parent = parent
         family.add(pid)
         self._ending = threading.Lock()
         self._ended: str | None = None
+        self._death: tuple[int, bool] | None = None
+        self._lost: WorkerLost | None = None
         self._owner = os.getpid()
         self._settled = self.clock.cpu_seconds() or 0.0
 
@@ -115,17 +119,28 @@ class WorkerProcess:
         self._settled = self.clock.cpu_seconds() or self._settled
 
     def check_usable(self) -> None:
-        """SandboxError in a forked engine, CandidateError if the process has been ended."""
+        """SandboxError in a forked engine, CandidateError if the process has been ended, WorkerLost if it was lost."""
         if self._owner != os.getpid():
             raise SandboxError("a worker cannot be used in a forked process; open a new Sandbox there")
+        if self._lost is not None:
+            raise WorkerLost(str(self._lost), killed=self._lost.killed)
         if self._ended is not None:
             raise CandidateError("died", f"the worker ended earlier: {self._ended}")
 
     def death(self, what: str) -> Exception:
-        """The failure that stands for a process whose end of the channel is closed."""
+        """The failure that stands for a process whose end of the channel is closed; for each thread that sees it."""
+        failure = self._failure_of_death(what)
+        if isinstance(failure, WorkerLost):
+            self._lost = failure
+        return failure
+
+    def _failure_of_death(self, what: str) -> Exception:
         ending = self.end("it ended by itself", dying=True)
         if not self._launcher.alive():
             return WorkerLost("the sandbox ended while a memory program was running", killed=False)
+        if self._parent is not None and self._parent.has_closed():
+            # A copy dies with its parent, whose channel is closed before that.
+            return self._parent.death(what)
         if ending is None:
             return CandidateError("died", f"the process ended by itself during {what}")
         status, by_itself = ending
@@ -152,12 +167,28 @@ class WorkerProcess:
         """Kill the process and its copies once; its wait status and whether it had ended by itself, where it is known.
 
         Only of workers it is: the kernel keeps no status of copies, which would be a way to tell the worker something.
-        One that is `dying` gets a moment to end by itself.
+        One that is `dying` gets a moment to end by itself, and how it did is told again to whoever asks later.
         """
         with self._ending:
             if self._ended is not None:
-                return None
+                return self._death if dying else None
             self._ended = reason
+            found = self._end(dying)
+            if dying:
+                self._death = found
+            return found
+
+    def has_closed(self) -> bool:
+        """Whether the process has closed its end of the channel, as it does when it dies."""
+        try:
+            self.channel.expect_silence()
+        except ChannelClosed:
+            return True
+        except FrameError:
+            return False
+        return False
+
+    def _end(self, dying: bool) -> tuple[int, bool] | None:
         if self._owner != os.getpid():
             return None
         try:
@@ -222,7 +253,7 @@ class WorkerProcess:
             # Another copy may have taken the order from the socket that it shares with its parent.
             if hello != {"ready": True} or pid in self._family or not self._forked():
                 raise FrameError("a copy did not announce itself")
-            return WorkerProcess(pid, channel, self._launcher, self._gate, None, self._family)
+            return WorkerProcess(pid, channel, self._launcher, self._gate, None, self._family, self)
         except ChannelClosed:
             with contextlib.suppress(ChannelClosed, FrameError):
                 self._expect_stillness()
