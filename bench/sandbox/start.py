@@ -72,6 +72,6 @@ JOBS: Sequence[Job] = (
         "sandbox/start",
         "start a program, confined, ask it once and end it; processor time of all processes",
         _prepare,
-        (Goal(OURS_NAME, AT_MOST, 0.010), Goal(OURS_NAME, isolated.FRESH, 20.0)),
+        (Goal(OURS_NAME, AT_MOST, 0.010), Goal(OURS_NAME, isolated.FRESH, 10.0)),
     ),
 )

@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 
 from prismem_core.errors import RoleError
 from prismem_core.pipeline import flights as flights_module
+from prismem_core.pipeline.backend import EngineBackend
 from prismem_core.pipeline.flights import Flights, SearchBroker
 from prismem_core.program.collections.query import EMPTY, CollectionQuery, Hits
 from prismem_core.program.collections.store import CollectionStore, Scope
 from prismem_core.roles.ledger import Ledger
+from prismem_core.roles.protocols import ChatReply, ChatRequest
 
 
 class Alphabet:
@@ -189,3 +191,29 @@ def test_a_failing_embedder_fails_every_search_of_the_batch_and_the_broker_goes_
     assert failed == ["!", "!"]
     with bench.flights.flight():
         assert bench.find("a") == ([0], [1.0])
+
+
+def test_a_program_that_waits_for_a_model_gives_up_its_place() -> None:
+    flights = Flights(1)
+    seen: list[tuple[str, int]] = []
+
+    class Watching(Alphabet):
+        def embed(self, texts: Sequence[str], salt: str = "") -> NDArray[np.float32]:
+            with flights.flight():
+                seen.append(("embed", flights.engaged))
+            return super().embed(texts)
+
+    class Model:
+        identity = "model"
+
+        def complete(self, requests: Sequence[ChatRequest], salt: str = "") -> list[ChatReply]:
+            with flights.flight():
+                seen.append(("ask", flights.engaged))
+            return [ChatReply("yes", 1, 1) for _ in requests]
+
+    backend = EngineBackend(Model(), Watching(), "retrieve", 64, "", flights)
+    with flights.flight():
+        assert backend.ask("well?", None, False) == "yes"
+        assert backend.embed(["apple"]).shape == (1, 26)
+    assert seen == [("ask", 1), ("embed", 1)]
+    assert flights.engaged == 0

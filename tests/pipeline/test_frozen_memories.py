@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import random
 import signal
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -199,9 +201,15 @@ def test_one_that_died_meanwhile_is_dropped_unnoticed() -> None:
 def test_one_that_is_not_to_be_kept_is_not() -> None:
     pool = FrozenMemories(10 * MIB)
     lease, worker = add(pool, "a")
-    lease.release(keep=False)
-    assert worker.ended
+    lease.forsake()
+    assert not worker.ended
     assert pool.take("a", DENSE) is None
+    other, successor = add(pool, "a")
+    other.release()
+    lease.release()
+    assert worker.ended
+    assert not successor.ended
+    assert taken(pool, "a")
 
 
 def test_a_second_one_built_for_the_same_is_not_kept() -> None:
@@ -231,6 +239,49 @@ def test_closing_ends_all_but_what_is_in_use() -> None:
     assert pool.take("a", DENSE) is None
     busy.release()
     assert other.ended
+
+
+def test_many_threads_never_hold_what_is_stopped_or_ended() -> None:
+    pool = FrozenMemories(6 * MIB, most_processes=9)
+    broken: list[str] = []
+    made: list[FakeWorker] = []
+
+    def work(seed: int) -> None:
+        rng = random.Random(seed)
+        held: list[Lease] = []
+        for _ in range(300):
+            for lease in held:
+                worker: Any = lease.worker
+                if worker.frozen or worker.ended:
+                    broken.append(f"frozen {worker.frozen}, ended {worker.ended}")
+            if held and rng.random() < 0.5:
+                lease = held.pop(rng.randrange(len(held)))
+                if rng.random() < 0.1:
+                    lease.forsake()
+                lease.release()
+            key, source = rng.choice("abcd"), rng.choice(SOURCES)
+            taken = pool.take(key, source)
+            if taken is None:
+                taken, worker = add(pool, key, source, rng.randrange(1, 4))
+                made.append(worker)
+            held.append(taken)
+            while len(held) > 2:
+                held.pop(0).release()
+        for lease in held:
+            lease.release()
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not broken
+    everyone = [*made, *(copy for worker in made for copy in worker.attached)]
+    living = [worker for worker in everyone if not worker.ended]
+    assert sum(worker.size for worker in living) <= 6 * MIB
+    assert all(worker.frozen for worker in living)
+    pool.close()
+    assert all(worker.ended for worker in everyone)
 
 
 def test_the_default_budget_leaves_the_machine_its_memory() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +18,11 @@ from prismem_core.roles.protocols import Embedder
 
 LINGER_SECONDS = 0.05
 """How long a search waits, at most, for the copies that still compute."""
+
+
+def cores() -> int:
+    """Cores that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class RecordsLaunches(Protocol):

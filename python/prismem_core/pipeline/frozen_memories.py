@@ -85,11 +85,16 @@ class Lease:
         """Whether the process that holds the memory is there."""
         return self._frozen is not None and self._frozen.alive
 
-    def release(self, *, keep: bool = True) -> None:
-        """The memory is not needed any more; with `keep` false nobody gets it again."""
+    def forsake(self) -> None:
+        """Nobody else is to get the memory from now on; what this lease has under way in it may go on."""
+        if self._frozen is not None:
+            self._pool._forsake(self._frozen)
+
+    def release(self) -> None:
+        """The memory is not needed any more."""
         frozen, self._frozen = self._frozen, None
         if frozen is not None:
-            self._pool._let_go(frozen, keep)
+            self._pool._let_go(frozen)
 
 
 class FrozenMemories:
@@ -113,12 +118,15 @@ class FrozenMemories:
             if frozen.source == source and self._hold(frozen):
                 if frozen.alive:
                     return Lease(self, frozen, reused=True)
-                self._let_go(frozen, keep=False)
+                self._forsake(frozen)
+                self._let_go(frozen)
         for root in self._found(key):
             planned = plan_graft(root.source, source) if root.root is None else None
             if isinstance(planned, Graft) and self._hold(root):
                 copy = self._attach(root, planned)
-                self._let_go(root, keep=copy is not None or root.alive)
+                if copy is None and not root.alive:
+                    self._forsake(root)
+                self._let_go(root)
                 if copy is not None:
                     return Lease(self, copy, reused=True)
         return None
@@ -177,11 +185,14 @@ class FrozenMemories:
         if frozen.root is not None:
             frozen.root.used = self._clock
 
-    def _let_go(self, frozen: _Frozen, keep: bool) -> None:
+    def _forsake(self, frozen: _Frozen) -> None:
+        with self._lock:
+            frozen.kept = False
+
+    def _let_go(self, frozen: _Frozen) -> None:
         with self._lock:
             frozen.users -= 1
             self._touch(frozen)
-            frozen.kept = frozen.kept and keep
             if frozen.users == 0 and frozen.kept and not self._closed and self._budget > 0:
                 if frozen.bytes == 0:
                     held = 0 if frozen.held is None or frozen.root is not None else frozen.held.bytes

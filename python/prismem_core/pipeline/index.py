@@ -134,7 +134,6 @@ class BuiltMemory:
         self._lease: Lease | None = None
         self._retired: list[Lease] = []
         self._twin: BuiltMemory | None = None
-        self._distrusted = False
 
     def lease(self) -> Lease:
         """The memory; raises CandidateError when construction or `index` fails.
@@ -154,6 +153,7 @@ class BuiltMemory:
             if self._lease is lease:
                 self._own = True
                 self._lease = None
+                lease.forsake()
                 # Others may have queries under way in it.
                 self._retired.append(lease)
 
@@ -165,8 +165,10 @@ class BuiltMemory:
             return self._twin
 
     def distrust(self) -> None:
-        """Nobody is to get this memory again once its present users are done."""
-        self._distrusted = True
+        """Nobody else is to get this memory again."""
+        with self._building:
+            if self._lease is not None:
+                self._lease.forsake()
 
     def usage(self) -> Mapping[str, Any] | None:
         """What indexing costs, as recorded when this memory was first built; None before that."""
@@ -178,9 +180,9 @@ class BuiltMemory:
         if self._twin is not None:
             self._twin.close()
         for lease in self._retired:
-            lease.release(keep=False)
+            lease.release()
         if self._lease is not None:
-            self._lease.release(keep=not self._distrusted)
+            self._lease.release()
             self._lease = None
 
     def _find(self) -> Lease:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +18,7 @@ from prismem_core.pipeline.answer import answer
 from prismem_core.pipeline.backend import EmbedsWithSalt, EngineBackend, HoldingBackend
 from prismem_core.pipeline.costs import Stopwatch
 from prismem_core.pipeline.extract import Extraction, extract
-from prismem_core.pipeline.flights import Flights, Held, Holdings
+from prismem_core.pipeline.flights import Flights, Held, Holdings, cores
 from prismem_core.pipeline.frozen_memories import FrozenMemories, default_budget
 from prismem_core.pipeline.index import BuiltMemory, IndexRecipe, MemoryBuilder, index_recipe
 from prismem_core.pipeline.keys import Reuse, StageKeys, stage_keys
@@ -41,14 +40,13 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class PipelineSettings:
-    """Settings that enter keys, but for those that never change a result: `workers`, `copies`, `device`, and
+    """Settings that enter keys, but for `workers`, `copies`, `device`, `frozen_bytes` and `verify_reuse`, which never
+    change a result.
 
-    `frozen_bytes`: private memory of built memories that are kept for the next program (None: 1 GiB, or a quarter of
-    the machine's memory if less; 0: none are), and `verify_reuse`: the share of reused memories that are built again to
-    compare.
-
-    `workers` threads run stages. Up to `copies` queries of a memory are under way, as many of all as there are cores
-    compute; after the first that fails, `copies` - 1 more may have run. `device` screens searches (`ops.screened`).
+    `workers` threads run stages. Up to `copies` queries of a memory are under way, of all of them as many compute as
+    there are cores; what runs after one that fails: `in_window`. `device` screens searches (`ops.screened`). Built
+    memories of up to `frozen_bytes` private memory are kept for the next program (None: `default_budget`, 0: none), and
+    the share `verify_reuse` of those that are used again is built again to compare.
     """
 
     segment_chars: int = SEGMENT_CHARS
@@ -114,7 +112,7 @@ class Pipeline:
         self._cache = cache
         self._sandbox = sandbox
         self._progress = progress
-        self._flights = Flights(len(os.sched_getaffinity(0)))
+        self._flights = Flights(cores())
         holdings = (
             Holdings(embedder, self._flights, self.settings.collections, ledger or Ledger(), self.settings.device)
             if self.settings.interface == "engine"

@@ -20,7 +20,8 @@ _DESCRIPTOR = struct.Struct("i")
 _READ_AHEAD_BYTES = 32 << 10
 _LARGE_PAGE_BYTES = 2 << 20
 _CHUNK_BYTES = 2 * _LARGE_PAGE_BYTES
-_LEAST_LARGE_BYTES = 128 << 10
+_LEAST_LARGE_BYTES = 32 << 10
+_SMALL_AT_FIRST_BYTES = 1 << 20
 _ALIGNMENT_FLOATS = 16
 
 
@@ -91,21 +92,25 @@ class BlockingChannel:
 
 
 class _RowMemory:
-    """Fresh memory for arrays, the larger ones on large pages.
+    """Fresh memory for arrays: on large pages, but for small arrays and the first ones.
 
     The first touch of a page costs more than copying its bytes, and rows that are kept are always on fresh pages. A
-    chunk lives as long as any array in it.
+    process that asks for little, as a query's copy does, is spared clearing a large one. A chunk lives as long as any
+    array in it.
     """
 
     def __init__(self) -> None:
         self._left: NDArray[np.float32] = np.empty(0, np.float32)
+        self._taken_bytes = 0
 
     def take(self, count: int) -> NDArray[np.float32]:
         """An array of `count` floats with any values; MemoryError beyond the process's limit."""
-        if count * 4 < _LEAST_LARGE_BYTES:
+        size = count * 4
+        self._taken_bytes += size
+        if size < _LEAST_LARGE_BYTES or self._taken_bytes <= _SMALL_AT_FIRST_BYTES:
             return np.empty(count, np.float32)
         if count > len(self._left):
-            self._left = _chunk(max(_CHUNK_BYTES, count * 4))
+            self._left = _chunk(max(_CHUNK_BYTES, size))
         taken = self._left[:count]
         self._left = self._left[-(-count // _ALIGNMENT_FLOATS) * _ALIGNMENT_FLOATS :]
         return taken
