@@ -292,8 +292,8 @@ def test_the_default_budget_leaves_the_machine_its_memory() -> None:
 class BuildingSandbox(Sandbox):
     """Notes the workers that were opened for programs, and may kill them."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
         self.opened: list[MemoryWorker] = []
 
     def open(
@@ -404,6 +404,15 @@ def test_other_modes_keep_what_their_keys_share(sandbox: BuildingSandbox, reuse:
     world.questions = [*world.questions[:1], ("two", "Who is Cleo?")]
     pipeline.run(Program(revised), world.histories, world.questions)
     assert sandbox.built() == 0
+
+
+def test_where_workers_cannot_be_copied_memories_are_built_again(sandbox: BuildingSandbox) -> None:
+    world = World(sandbox)
+    expected = told(world, world.pipeline(), [*SOURCES[:2], FAILING])
+    with BuildingSandbox(without=("copies",)) as lacking:
+        world = World(lacking)
+        assert told(world, world.pipeline(), [*SOURCES[:2], FAILING]) == expected
+        assert lacking.built() == 6
 
 
 def test_a_failure_is_told_by_a_memory_of_the_programs_own(sandbox: BuildingSandbox) -> None:

@@ -42,10 +42,10 @@ def levels(pid: int) -> list[list[int]]:
 
 def _children(pid: int) -> list[int]:
     found: list[int] = []
-    # A process that a thread started is the child of that thread.
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        with contextlib.suppress(OSError):
-            found += map(int, task.read_text().split())
+    # It may end meanwhile; a process that a thread started is the child of that thread.
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            found += map(int, Path(f"/proc/{pid}/task/{thread}/children").read_text().split())
     return found
 
 

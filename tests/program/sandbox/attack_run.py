@@ -179,7 +179,7 @@ def main() -> None:
     with Canaries(folder) as canaries, sandbox:
         bystander = Bystander(sandbox)
         kept = _settled(descendants(os.getpid()))
-        opened, last = open_descriptors(), [*job["programs"]][-1]
+        opened, last = open_descriptors(), next(reversed(job["programs"]), None)
         for name, source in job["programs"].items():
             _tell(starting=name)
             attack = Attack(sandbox, canaries.raw_text(), () if job["brief"] else BESIDE)

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -144,14 +144,14 @@ from prismem_core.program.sandbox import Sandbox
 
 class Backend:
     def ask(self, prompt, system_prompt, json_object):
+        print(prompt, flush=True)
         return ""
 
     def embed(self, texts):
         raise AssertionError
 
 source = sys.stdin.read()
-with Sandbox(without={without!r}) as sandbox:
-    print(sandbox.layers()[0].state, flush=True)
+with Sandbox(restrict_names=False, without={without!r}) as sandbox:
     while True:
         with sandbox.open(source, Backend()) as worker:
             worker.index([{{"memory_text": "unit"}}], "")
@@ -166,28 +166,43 @@ def test_an_engine_killed_at_any_moment_leaves_nothing_running(
 ) -> None:
     script = tmp_path / "engine.py"
     script.write_text(ENGINE.format(without=without))
-    source = program(retrieve="return self.backend.ask('question')")
+    source = program(index="self.backend.ask('indexing')", retrieve="return 'found'")
     chosen = random.Random(0)
     for _ in range(4):
-        with killed_engine(script, source, chosen.uniform(0.0, 0.3)) as family:
-            assert wait_until(lambda family=family: not running(family)), f"still running: {running(family)}"
+        family = killed_engine(script, source, "indexing", chosen.uniform(0.0, 0.3))
+        assert wait_until(lambda family=family: not running(family)), f"still running: {running(family)}"
 
 
-@contextlib.contextmanager
-def killed_engine(script: Path, source: str, seconds: float) -> Iterator[set[int]]:
-    """The processes that an engine had made when it was killed, `seconds` after its sandbox had started."""
+@LAYERS_OFF
+def test_a_killed_engine_leaves_no_copy_that_hides_from_its_parents_death(
+    program: Build, tmp_path: Path, without: tuple[str, ...]
+) -> None:
+    script = tmp_path / "engine.py"
+    script.write_text(ENGINE.format(without=without))
+    source = program(
+        imports="import sys, time",
+        index="sys.modules['prismem_core.program.sandbox.confinement'].die_with_parent = lambda parent: None",
+        retrieve="self.backend.ask('retrieving')\nwhile True:\n    time.sleep(1)",
+    )
+    family = killed_engine(script, source, "retrieving", 0.0)
+    assert wait_until(lambda: not running(family)), f"still running: {running(family)}"
+
+
+def killed_engine(script: Path, source: str, prompt: str, seconds: float) -> set[int]:
+    """The processes that an engine had made when it was killed, `seconds` after a program had asked it `prompt`."""
     paths = [str(Path(prismem_core.__file__).parent.parent), *(path for path in sys.path if path)]
     with subprocess.Popen(
         [sys.executable, str(script)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
+        text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
     ) as engine:
         assert engine.stdin is not None and engine.stdout is not None
         try:
-            engine.stdin.write(source.encode())
+            engine.stdin.write(source)
             engine.stdin.close()
-            assert engine.stdout.readline() == b"witnessed\n"
+            assert engine.stdout.readline() == f"{prompt}\n"
             with contextlib.suppress(subprocess.TimeoutExpired):
                 engine.wait(seconds)
             # Stopped, it makes no further process between the look and the kill.
@@ -196,4 +211,4 @@ def killed_engine(script: Path, source: str, seconds: float) -> Iterator[set[int
             assert family
         finally:
             engine.kill()
-    yield family
+    return family

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import socket
 from collections.abc import Callable
@@ -24,11 +25,16 @@ def forking(apart: Callable[..., str]) -> Callable[[Callable[[int, int], None]],
             pid = os.fork()
             if pid == 0:
                 calls.prctl(calls.PR_SET_NO_NEW_PRIVS, 1)
+                channel, told = (fcntl.fcntl(end, fcntl.F_DUPFD, 100) for end in (theirs.fileno(), writable))
+                os.dup2(channel, seccomp.CHANNEL)
+                supervisor = socket.socket(fileno=seccomp.CHANNEL)
+                # The filter lets the listener be closed where a worker finds it.
+                os.closerange(seccomp.BROUGHT, 100)
                 listener = seccomp.install(program, listener=True)
-                assert listener is not None
-                socket.send_fds(theirs, [b"l"], [listener])
+                assert listener == seccomp.BROUGHT
+                socket.send_fds(supervisor, [b"l"], [listener])
                 os.close(listener)
-                _fork_and_tell(writable)
+                _fork_and_tell(told)
             os.close(writable)
             listener = socket.recv_fds(ours, 1, 1)[1][0]
             supervise(listener, pid)

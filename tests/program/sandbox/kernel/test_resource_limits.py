@@ -26,7 +26,7 @@ def test_soft_and_hard_limits_are_the_same(apart: Callable[..., str]) -> None:
         resource_limits.impose(_MEMORY, own_user=False)
         return str(_limits())
 
-    expected = {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": 0, "RLIMIT_NOFILE": 16, "RLIMIT_AS": _MEMORY}
+    expected = {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": 0, "RLIMIT_NOFILE": 5, "RLIMIT_AS": _MEMORY}
     expected |= {"RLIMIT_MEMLOCK": 0, "RLIMIT_CPU": 3600}
     assert apart(deed) == str({name: (value, value) for name, value in expected.items()})
 
@@ -34,11 +34,11 @@ def test_soft_and_hard_limits_are_the_same(apart: Callable[..., str]) -> None:
 def test_a_lower_limit_stays(apart: Callable[..., str]) -> None:
     def deed() -> str:
         resource.setrlimit(resource.RLIMIT_CPU, (100, 200))
-        resource.setrlimit(resource.RLIMIT_NOFILE, (8, 9))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, 4))
         resource_limits.impose(_MEMORY, own_user=False)
         return f"{resource.getrlimit(resource.RLIMIT_CPU)} {resource.getrlimit(resource.RLIMIT_NOFILE)}"
 
-    assert apart(deed) == "(200, 200) (9, 9)"
+    assert apart(deed) == "(200, 200) (4, 4)"
 
 
 def test_processes_are_counted_only_for_a_user_of_its_own(apart: Callable[..., str]) -> None:

@@ -6,7 +6,9 @@ import contextlib
 import errno
 import resource
 
-OPEN_FILES = 16
+# Three standard streams, the channel, and one more that an order may bring: with no room for another, and none of the
+# first four ever closed, a worker cannot keep the channel of an earlier copy.
+OPEN_FILES = 5
 _PROCESSES = 128
 _STACK_BYTES = 8 << 20
 # A second bound behind the engine's clock, for all calls of a worker together.

@@ -22,7 +22,6 @@ ALLOWED = (
     "sendto",
     "poll",
     "ppoll",
-    "close",
     "munmap",
     "brk",
     "mremap",
@@ -76,6 +75,9 @@ FORK_FLAGS = 0x01200000 | signal.SIGCHLD
 CHANNEL = 3
 """The descriptor on which a worker, and each copy of it, hears the engine."""
 
+BROUGHT = CHANNEL + 1
+"""Where the kernel puts what an order brings: the lowest number that is free."""
+
 _PROT_EXEC, _MAP_SHARED = 4, 1
 _FUTEX_PRIVATE = 128
 # The sign of a clock's number: it names the clock of a process or of an open file.
@@ -92,8 +94,9 @@ def build_filter(fork: Fork, architecture: calls.Architecture | None = None) -> 
     clone, threads among them, end the process. Executable and shared memory are refused: the first would be code that
     no one saw, the second a channel between copies that answer different queries. Channels, too, would be the processor
     clocks of other processes, futexes on pages that processes share, the offset of a file that copies share, and the
-    sockets of copies, which their parent could keep: so nothing is read but CHANNEL. prctl may only tie a process's
-    life to its parent's. OSError if this machine's calls are not known.
+    sockets of copies, which their parent could keep: so nothing is read but CHANNEL, and nothing closed but BROUGHT,
+    beside which a worker has no room. prctl may only tie a process's life to its parent's. OSError if this machine's
+    calls are not known.
     """
     of = architecture or calls.architecture()
     program = bpf.Assembler()
@@ -117,6 +120,7 @@ def build_filter(fork: Fork, architecture: calls.Architecture | None = None) -> 
         each((name,), name)
     each(CLOCKS, "clock")
     each(("recvfrom", "recvmsg"), "hear")
+    each(("close",), "close")
     each(("dup2", "dup3"), "replace")
     program.give(REFUSE)
 
@@ -144,6 +148,9 @@ def build_filter(fork: Fork, architecture: calls.Architecture | None = None) -> 
     program.place("hear")
     program.load_argument(0)
     program.test(bpf.EQUAL, CHANNEL, then="allow", otherwise="refuse")
+    program.place("close")
+    program.load_argument(0)
+    program.test(bpf.EQUAL, BROUGHT, then="allow", otherwise="refuse")
     program.place("replace")
     program.load_argument(1)
     program.test(bpf.EQUAL, CHANNEL, then="allow", otherwise="refuse")

@@ -272,7 +272,6 @@ def _fork_twice(supervisor: socket.socket) -> str:
     if listener is None:
         raise Missing("the filter came without a listener")
     socket.send_fds(supervisor, [b"l"], [listener])
-    os.close(listener)
     if os.fork() == 0:
         os.write(writable, b"c")
         os._exit(0)
