@@ -66,7 +66,7 @@ class Memory:
 
 
 def backend_worker(backend):
-    return backend._worker
+    return backend._request.__self__
 
 
 def with_channel(use):

@@ -26,6 +26,7 @@ from prismem_core.jobs.workbench import Workbench, make_roles
 from prismem_core.ops.screened import check_device
 from prismem_core.program import library
 from prismem_core.program.program import Program
+from prismem_core.program.syntax import MAX_BYTES
 from prismem_core.roles.ledger import Ledger
 from prismem_core.runs.events import Evaluated, ProgramAdded, RunFinished
 from prismem_core.runs.run import MANIFEST, Manifest, Run, read_manifest
@@ -292,6 +293,11 @@ def start_source(name: str | None) -> str:
         return library.source(name)
     path = Path(name)
     try:
-        return path.read_text(encoding="utf-8")
+        with path.open("rb") as file:
+            # A byte more than is allowed tells that there is more, also of a device without an end.
+            source = file.read(MAX_BYTES + 1)
+        if len(source) > MAX_BYTES:
+            raise DataError(f"{name} is no program: it has more than {MAX_BYTES} bytes")
+        return source.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"no program at {name}: {error}; give a file or one of: {', '.join(library.names())}") from None

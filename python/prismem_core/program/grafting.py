@@ -10,7 +10,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeGuard
 
 from prismem_core.errors import ProgramError
 from prismem_core.program.definitions import Definitions, Facts, reads_at_definition
@@ -108,7 +108,10 @@ class _Split:
         if memory.bases or memory.keywords or memory.decorator_list:
             return f"has a Memory with bases, keywords or decorators (line {memory.lineno})"
         found = next((name for name in _TELLTALES if name in self.source), None)
-        return None if found is None else f"names {found}"
+        if found is not None:
+            return f"names {found}"
+        place = next((node for node in ast.walk(self.tree) if _tells_objects_apart(node)), None)
+        return None if place is None else f"asks whether two objects are the same one (line {place.lineno})"
 
     def names(self) -> set[str]:
         """Free names of the module."""
@@ -117,6 +120,26 @@ class _Split:
     def members(self) -> set[str]:
         """Free members of Memory, mangled as in the class."""
         return {mangled(name.removeprefix(_MEMBER)) for name in self.free if name.startswith(_MEMBER)}
+
+
+def _tells_objects_apart(node: ast.AST) -> TypeGuard[ast.expr]:
+    """Whether `node` asks for the identity of anything but None, True, False and `...`.
+
+    Equal constants are one object within a source, and may be two where part of it was compiled apart.
+    """
+    if isinstance(node, ast.Name):
+        return node.id == "id"
+    if not isinstance(node, ast.Compare):
+        return False
+    sides = [node.left, *node.comparators]
+    return any(
+        isinstance(operator, ast.Is | ast.IsNot) and not (_is_single(sides[at]) or _is_single(sides[at + 1]))
+        for at, operator in enumerate(node.ops)
+    )
+
+
+def _is_single(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and (node.value is None or isinstance(node.value, bool | type(...)))
 
 
 class _Plan:

@@ -13,6 +13,8 @@ BY_NAME = frozenset({"getattr", "setattr", "delattr", "hasattr"})
 _DYNAMIC_NAMES = frozenset(
     {"eval", "exec", "compile", "globals", "locals", "vars", "dir", "__import__", "__builtins__"}
 )
+# Of typing, where a program may have them from: both look at members that no name in the text leads to.
+_TYPING_NAMES = frozenset({"get_type_hints", "runtime_checkable"})
 _DOCSTRINGS = frozenset({"__doc__"})
 _POSITIONS = frozenset(
     {
@@ -49,6 +51,7 @@ _DYNAMIC_ATTRIBUTES = (
             "inspect",
             "methodcaller",
             "operator",
+            "runtime_checkable",
             "sys",
         }
     )
@@ -72,7 +75,7 @@ def dynamic_lookup(tree: ast.Module) -> tuple[int, str] | None:
     found.extend(_formats_pieces(tree))
     for node in ast.walk(tree):
         if isinstance(node, ast.Name):
-            dynamic = node.id in _DYNAMIC_NAMES or node.id in _POSITIONS or node.id == "get_type_hints"
+            dynamic = node.id in _DYNAMIC_NAMES or node.id in _POSITIONS or node.id in _TYPING_NAMES
             if dynamic or (node.id in BY_NAME and id(node) not in literal):
                 found.append((node.lineno, node.id))
         elif isinstance(node, ast.Attribute):

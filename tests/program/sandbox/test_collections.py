@@ -276,7 +276,7 @@ def test_a_frame_of_another_form_ends_the_copy(bare_sandbox: Sandbox, opened: Op
 
 
 def test_without_collections_a_forged_call_ends_the_copy(bare_sandbox: Sandbox, program: Build) -> None:
-    call = "return str(self.backend._worker.request({'call': 'search', 'texts': ['a'], 'k': 1, 'handle': ''}))"
+    call = "return str(self.backend._request({'call': 'search', 'texts': ['a'], 'k': 1, 'handle': ''}))"
     with bare_sandbox.open(program(retrieve=call), StubBackend(16, 60.0)) as worker:
         with pytest.raises(CandidateError, match="a call to the backend that does not exist") as caught:
             worker.retrieve({"query_text": ""})

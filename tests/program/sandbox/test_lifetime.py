@@ -307,3 +307,56 @@ def test_a_zygote_killed_during_a_description_is_replaced(program: Build, monkey
         monkeypatch.setattr(MemoryWorker, "call", call)
         assert [field.name for field in sandbox.describe(program()).unit] == ["memory_text"]
         assert zygote_of(sandbox) not in ended
+
+
+def test_workers_that_nobody_closed_leave_nothing(program: Build, backend: Any) -> None:
+    with Sandbox() as sandbox:
+        with sandbox.open(program(), backend):
+            descriptors = len(os.listdir("/proc/self/fd"))
+        for _ in range(5):
+            sandbox.open(program(), backend).index([], "")
+        with sandbox.open(program(), backend) as last:
+            assert len(os.listdir("/proc/self/fd")) == descriptors
+            assert len(descendants(zygote_of(sandbox)) - {last.pid}) <= 1
+        kept = sandbox.open(program(), backend)
+    assert len(os.listdir("/proc/self/fd")) < descriptors
+    with pytest.raises(CandidateError, match="the sandbox was closed"):
+        kept.retrieve({"query_text": ""})
+
+
+def test_an_engine_that_stood_still_blames_nobody(program: Build, tmp_path: Path) -> None:
+    engine = tmp_path / "engine.py"
+    engine.write_text(
+        "import sys, dataclasses\n"
+        "from prismem_core.program.sandbox import Limits, Sandbox\n"
+        "class Backend:\n"
+        "    def ask(self, *_): raise AssertionError\n"
+        "    def embed(self, texts): raise AssertionError\n"
+        "with Sandbox() as sandbox:\n"
+        "    limits = Limits(retrieve_wall_seconds=3.0)\n"
+        "    with sandbox.open(sys.stdin.read(), Backend(), limits) as worker:\n"
+        "        print('running', flush=True)\n"
+        "        print(worker.retrieve({'query_text': ''})[0])\n"
+    )
+    # About a second's work, in which the engine is stopped for longer than the limit.
+    source = program(retrieve="for _ in range(20_000_000):\n    pass\nreturn 'done'")
+    process = subprocess.Popen(
+        [sys.executable, str(engine)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+    )
+    assert process.stdin is not None and process.stdout is not None
+    try:
+        process.stdin.write(source.encode())
+        process.stdin.close()
+        assert process.stdout.readline() == b"running\n"
+        assert wait_until(lambda: len(descendants(process.pid)) >= 3)
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(5)
+        process.send_signal(signal.SIGCONT)
+        assert process.stdout.readline() == b"done\n"
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()

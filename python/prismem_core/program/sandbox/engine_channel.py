@@ -28,6 +28,7 @@ _DESCRIPTOR = struct.Struct("i")
 _GET_NOTE, _NOTE_BYTES, _NOTE_OF_EXIT = 0xC040FF0B, 64, 1 << 3
 _SHORTEST_POLL_SECONDS = 0.01
 _LONGEST_POLL_SECONDS = 0.1
+_STANDSTILL_SECONDS = 1.0
 _READ_AHEAD_BYTES = 32 << 10
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 # The system's answer is read from a file each time.
@@ -159,6 +160,12 @@ class Meter:
             raise LimitError("limit:wall", f"{self._what} took longer than {self._budget.wall_seconds:g} s")
         soonest = min(cpu_left / _CORES, wall_left, _LONGEST_POLL_SECONDS)
         return max(soonest, _SHORTEST_POLL_SECONDS)
+
+    def forgive(self, seconds: float) -> None:
+        """A wait took so much longer than it was to: if that is much, the engine stood still, which is nobody's fault."""
+        if seconds > _STANDSTILL_SECONDS:
+            self._engine_seconds += seconds
+            self._check_at += seconds
 
     def patience(self) -> float:
         """Seconds that a wait may last now; checks the limits first if that is due, however often something arrives."""
@@ -324,7 +331,10 @@ class EngineChannel:
             self._poll.modify(self._descriptor, events)
             self._awaited = events
         while True:
-            ready = self._poll.poll(math.ceil(meter.patience() * 1000))
+            patience = meter.patience()
+            before = time.monotonic()
+            ready = self._poll.poll(math.ceil(patience * 1000))
+            meter.forgive(time.monotonic() - before - patience)
             for descriptor, _ in ready:
                 if descriptor == self._descriptor:
                     return

@@ -11,9 +11,10 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -40,8 +41,17 @@ class ZygoteGone(Exception):
     """The zygote does not answer any more; its workers are gone with it."""
 
 
+class Endable(Protocol):
+    """What the launcher knows of a process."""
+
+    def end(self, reason: str) -> object: ...
+
+
 class Launcher:
-    """One zygote process; orders may come from several threads. `without` names layers to leave off."""
+    """One zygote process; orders may come from several threads. `without` names layers to leave off.
+
+    `running` are the processes that have not been ended, `dropped` those of them that nobody can use any more.
+    """
 
     layers: tuple[Layer, ...]
     """The layers of its workers, as the zygote witnessed them when it started."""
@@ -54,6 +64,8 @@ class Launcher:
             )
         environment = dict(_ENVIRONMENT)
         environment.update({name: os.environ[name] for name in _PASSED_ON if name in os.environ})
+        self.running: set[Endable] = set()
+        self.dropped: deque[Endable] = deque()
         self._lock = threading.Lock()
         self._socket, theirs = socket.socketpair()
         self._socket.settimeout(_ORDER_SECONDS)
@@ -88,6 +100,8 @@ class Launcher:
 
         The number is for `end`: in a namespace of processes it is not the pid that the engine sees.
         """
+        while self.dropped:
+            self.dropped.popleft().end("nobody could use it any more")
         mine, theirs = socket.socketpair()
         mine.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         try:
@@ -129,6 +143,8 @@ class Launcher:
             self._process.wait()
         if self._process.stderr is not None:
             self._process.stderr.close()
+        for process in list(self.running):
+            process.end("the sandbox was closed")
 
     def abandon(self) -> None:
         """In a forked child of the engine: let go of the descriptors, touch no process."""

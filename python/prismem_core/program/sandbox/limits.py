@@ -63,7 +63,8 @@ class Limits:
     """Limits of one worker; `index_*` also bind loading the program and `Memory.__init__`.
 
     Time spent in the backend handler counts against neither processor nor wall time: what bounds that are calls, texts
-    and characters. `embed_texts` also bounds the number of `embed` calls. Memory is the address space of the worker, interpreter and libraries included.
+    and characters. `embed_texts` also bounds the number of `embed` calls. Memory is the address space of the worker,
+    interpreter and libraries included.
     """
 
     index_cpu_seconds: float = 20.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
@@ -44,6 +45,7 @@ class MemoryWorker:
         self._again = again
         self._built_by: list[Callable[[MemoryWorker], object]] = []
         self._serials = itertools.count(1)
+        self._finalizer = weakref.finalize(self, process.drop)
 
     def __enter__(self) -> MemoryWorker:
         return self
@@ -133,6 +135,7 @@ class MemoryWorker:
 
     def close(self) -> None:
         """End the worker and its copies."""
+        self._finalizer.detach()
         self._process.end("it was closed")
 
     def call(

@@ -12,6 +12,7 @@ import linecache
 import os
 import sys
 import types
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -30,19 +31,27 @@ _TOLD_LINES = 3
 
 
 class Backend:
-    """The `backend` a program gets: each call is a frame to the engine and its answer."""
+    """The `backend` a program gets: each call is a frame to the engine and its answer.
 
-    __slots__ = ("_worker",)
+    It holds the two functions that it needs, so that no plain attribute leads from it to the worker.
+    """
 
-    def __init__(self, worker: Worker) -> None:
-        self._worker = worker
+    __slots__ = ("_receive_array", "_request")
+
+    def __init__(
+        self,
+        request: Callable[[dict[str, Any]], dict[str, Any]],
+        receive_array: Callable[[int, int], NDArray[np.float32]],
+    ) -> None:
+        self._request = request
+        self._receive_array = receive_array
 
     def ask(self, prompt: str, system_prompt: str | None = None, json_object: bool = False) -> str:
         if not isinstance(prompt, str):
             raise TypeError(f"backend.ask: prompt must be a str, not {type(prompt).__name__}")
         if not (system_prompt is None or isinstance(system_prompt, str)):
             raise TypeError(f"backend.ask: system_prompt must be a str or None, not {type(system_prompt).__name__}")
-        answer = self._worker.request(
+        answer = self._request(
             {"call": "ask", "prompt": prompt, "system_prompt": system_prompt, "json_object": bool(json_object)}
         )
         return str(answer["text"])
@@ -50,9 +59,9 @@ class Backend:
     def embed(self, texts: list[str]) -> NDArray[np.float32]:
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
             raise TypeError("backend.embed: texts must be a list of str")
-        answer = self._worker.request({"call": "embed", "texts": texts})
+        answer = self._request({"call": "embed", "texts": texts})
         rows, columns = answer["shape"]
-        return self._worker.channel.receive_array(rows, columns)
+        return self._receive_array(rows, columns)
 
     def __getattr__(self, name: str) -> Any:
         if name == "collection":
@@ -67,7 +76,7 @@ class CollectionBackend(Backend):
 
     def collection(self) -> Collection:
         """A new collection without texts."""
-        return Collection(self._worker.request)
+        return Collection(self._request)
 
 
 class _Discard(io.TextIOBase):
@@ -152,7 +161,7 @@ class Worker:
         if operation == "open":
             self._module = load(order["source"], restrict_names=order["restrict_names"])
             kind = CollectionBackend if order["collections"] else Backend
-            self._memory = self._module.Memory(kind(self))
+            self._memory = self._module.Memory(kind(self.request, self.channel.receive_array))
             return {"done": None}
         if operation == "index":
             return self._index(order["units"], order["raw_text"])

@@ -48,6 +48,7 @@ class WorkerProcess:
         self._family = family
         self._parent = parent
         family.add(pid)
+        launcher.running.add(self)
         self._ending = threading.Lock()
         self._ended: str | None = None
         self._death: tuple[int, bool] | None = None
@@ -180,7 +181,9 @@ class WorkerProcess:
             return found
 
     def has_closed(self) -> bool:
-        """Whether the process has closed its end of the channel, as it does when it dies."""
+        """Whether the engine ended the process, or it has closed its end of the channel, as it does when it dies."""
+        if self._ended is not None:
+            return True
         try:
             self.channel.expect_silence()
         except ChannelClosed:
@@ -202,9 +205,18 @@ class WorkerProcess:
         finally:
             self.clock.kill()
             self._family.discard(self.pid)
+            self._launcher.running.discard(self)
             self.channel.close()
             if self._number is not None and self._gate is not None:
                 self._gate.close()
+
+    def drop(self) -> None:
+        """Nobody can use the process any more: it is ended with the next order to the zygote.
+
+        For finalizers, which run at any moment and so may wait for nothing.
+        """
+        self.clock.signal(signal.SIGKILL)
+        self._launcher.dropped.append(self)
 
     def pause(self) -> None:
         """Stop the process where it stands until `resume`."""

@@ -28,6 +28,8 @@ _FRAMES = re.compile(
 )
 # On any object: no other use of these names is known in memory programs.
 _RAW_MEMORY = frozenset({"tofile", "as_strided", "ctypes"})
+# Of every Enum, such as re.RegexFlag: reads and replaces the names of any module that is loaded.
+_CONVERTERS = frozenset({"_convert", "_convert_"})
 _SPECIAL_METHODS = frozenset(
     {"__array_interface__", "__array_struct__", "__buffer__", "__dlpack__", "__reduce__", "__reduce_ex__"}
 )
@@ -171,6 +173,8 @@ class _AccessCheck:
             return f"the attribute {name} shows the interpreter's insides"
         if name in _RAW_MEMORY:
             return f"the attribute {name} reaches files or raw memory"
+        if name in _CONVERTERS:
+            return f"the attribute {name} reaches other modules"
         if name == "dump" and "dump" not in self.defined and "module:json" not in self.origins.of(base):
             return "the attribute dump writes files"
         return None

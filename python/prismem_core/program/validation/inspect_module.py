@@ -30,6 +30,10 @@ _PLAIN = {str: "str", int: "int", float: "float", bool: "bool"}
 _ASYNC_FLAGS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 
 
+MAX_INSTRUCTION_CHARS = 20_000
+"""Length of an instruction, which a program may compute from less source."""
+
+
 def inspect_module(namespace: Mapping[str, Any]) -> ProgramInterface:
     """The interface of the module whose globals are `namespace`.
 
@@ -60,6 +64,11 @@ def _instruction(name: str, value: object) -> str:
     text = str.__str__(value)
     if not text.strip():
         raise ProgramError("bad_instruction", f"{name} is blank; say what the model is to do")
+    if len(text) > MAX_INSTRUCTION_CHARS:
+        raise ProgramError(
+            "bad_instruction",
+            f"{name} has {len(text)} characters, all in every prompt; at most {MAX_INSTRUCTION_CHARS} are allowed",
+        )
     return text
 
 

@@ -9,14 +9,17 @@ import resource
 # Three standard streams, the channel, and one more that an order may bring: with no room for another, and none of the
 # first four ever closed, a worker cannot keep the channel of an earlier copy.
 OPEN_FILES = 5
+_OPEN_FILES_UNFILTERED = 16
 _PROCESSES = 128
 _STACK_BYTES = 8 << 20
 # A second bound behind the engine's clock, for all calls of a worker together.
 _CPU_SECONDS = 3600
 
 
-def impose(memory_bytes: int, *, own_user: bool) -> None:
+def impose(memory_bytes: int, *, own_user: bool, filtered: bool = True) -> None:
     """Bound address space, descriptors, stack and processor time; no core dumps, no file writes, no locked memory.
+
+    Only a process that the filter keeps from closing its own is held to OPEN_FILES.
 
     With `own_user` the number of processes is bounded too: the kernel counts all those of a user, so a number has a
     meaning only where the user is the worker's own. Never raises a limit that is lower already. OSError if the system
@@ -24,7 +27,7 @@ def impose(memory_bytes: int, *, own_user: bool) -> None:
     """
     _lower(resource.RLIMIT_CORE, 0)
     _lower(resource.RLIMIT_FSIZE, 0)
-    _lower(resource.RLIMIT_NOFILE, OPEN_FILES)
+    _lower(resource.RLIMIT_NOFILE, OPEN_FILES if filtered else _OPEN_FILES_UNFILTERED)
     _lower(resource.RLIMIT_STACK, _STACK_BYTES)
     _lower(resource.RLIMIT_MEMLOCK, 0)
     _lower(resource.RLIMIT_AS, memory_bytes)
