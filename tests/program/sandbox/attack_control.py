@@ -44,5 +44,5 @@ LEAK_TOGETHER = {"root": (_NAMESPACES, _KEYS), "ordinary": (_NAMESPACES, _KEYS, 
 
 # Not named are attacks that the limit of open files stops (channel_memfd_offset, channel_pipe, channel_socketpair,
 # file_numpy_fromfile, proc_take_descriptor), what a kernel may lack or refuse by itself (exec_thirty_two_bit,
-# file_handle, file_xattr, kern_perf, kern_secret_memory, kern_userfaultfd, undo_personality), and what depends on who is
-# quicker (channel_parent_listens, channel_steal_order, proc_many_forks, proc_threads).
+# file_handle, file_xattr, kern_perf, kern_secret_memory, kern_userfaultfd, undo_personality), and what depends on who
+# is quicker (channel_parent_listens, channel_steal_order, proc_many_forks, proc_threads).
