@@ -173,6 +173,10 @@ class FrozenMemories:
         return copy
 
     def _enter(self, frozen: _Frozen) -> None:
+        # Later its pages may be shared with a copy that is on its way out, and count as nobody's.
+        frozen.bytes = frozen.worker.private_bytes()
+        if frozen.root is None and frozen.held is not None:
+            frozen.bytes += frozen.held.bytes
         with self._lock:
             self._all.append(frozen)
             if frozen.root is not None:
@@ -194,9 +198,6 @@ class FrozenMemories:
             frozen.users -= 1
             self._touch(frozen)
             if frozen.users == 0 and frozen.kept and not self._closed and self._budget > 0:
-                if frozen.bytes == 0:
-                    held = 0 if frozen.held is None or frozen.root is not None else frozen.held.bytes
-                    frozen.bytes = frozen.worker.private_bytes() + held
                 frozen.worker.freeze()
             dropped = self._over_budget()
         _end(dropped)

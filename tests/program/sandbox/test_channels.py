@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import socket
 import threading
 import time
@@ -84,6 +85,25 @@ def test_a_frame_that_was_read_ahead_is_no_silence(ends: Ends) -> None:
     assert ends.engine.receive(meter()) == {"done": 1}
     with pytest.raises(frames.FrameError, match="no order asked for"):
         ends.engine.expect_silence()
+
+
+def test_descriptors_come_with_their_own_frames_however_many_wait(ends: Ends) -> None:
+    pipes = [os.pipe() for _ in range(3)]
+    for number, (_, written) in enumerate(pipes):
+        ends.engine.send({"copy": number}, meter(), written)
+        os.close(written)
+    ends.engine.send({"last": True}, meter())
+    for number, (read, _) in enumerate(pipes):
+        received = ends.worker.receive()
+        assert received is not None
+        message, descriptor = received
+        assert message == {"copy": number}
+        assert descriptor is not None
+        os.write(descriptor, bytes([number]))
+        os.close(descriptor)
+        assert os.read(read, 2) == bytes([number])
+        os.close(read)
+    assert ends.worker.receive() == ({"last": True}, None)
 
 
 def test_an_end_in_the_middle_of_a_frame_is_told(ends: Ends) -> None:

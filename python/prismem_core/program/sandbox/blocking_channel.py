@@ -47,7 +47,8 @@ class BlockingChannel:
         """The next message and the descriptor that came with it, or None at the end of the stream."""
         descriptor = None
         if not self._ahead:
-            # A descriptor comes with the first byte of a frame, and nothing is sent ahead of an order that has one.
+            # A descriptor comes with the first byte of a frame, nothing waits before an order that has one, and the
+            # kernel ends a read behind the bytes that one came with.
             count, ancillary, _, _ = self._socket.recvmsg_into([self._buffer], socket.CMSG_SPACE(_DESCRIPTOR.size))
             if not count:
                 return None
