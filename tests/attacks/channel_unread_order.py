@@ -1,10 +1,11 @@
-# what: leave an order unread in a channel that later queries inherit from the process they are copied from
+# what: leave a query unread for a later copy, in a socket that the process they are copied from keeps
 # gate: reject
 # runtime: contained,protocol,died,limit:wall
 # must: no query sees the text of another one
 import json
 import os
 import socket
+import sys
 from dataclasses import dataclass, field
 
 MemoryExtractionInstruction = 'Extract the key information from the text.'
@@ -34,46 +35,32 @@ class Memory:
             key, eq, value = line.partition("=")
             if eq:
                 self.hints[key.strip()] = value.strip()
-        worker, kept = backend_worker(self.backend), []
+        self.heard = []
+        self.replace = os.dup2
+        os.close = lambda kept: None
+        os.dup2 = self.listen
 
-        def copy(descriptor):
-            if os.fork():
-                kept.append(descriptor)
-                return
-            self.heard = []
-            for earlier in kept:
-                os.dup2(earlier, 3)
-                with_channel(lambda end: self.heard.append(end.recv(4000, socket.MSG_DONTWAIT)))
-            os.dup2(descriptor, 3)
-            worker.channel.send({"ready": True})
-            with_channel(lambda end: self.answer(worker, end))
+    def listen(self, own, channel):
+        s = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, fileno=channel)
+        for kept in range(channel + 1, own):
+            self.replace(kept, channel)
+            try:
+                self.heard.append(s.recv(1000, socket.MSG_DONTWAIT))
+            except OSError:
+                pass
+        self.replace(own, channel)
+        for module in list(sys.modules.values()):
+            if getattr(module, "__name__", "").endswith(".blocking_channel"):
+                module.BlockingChannel.receive = lambda _: (json.loads(s.recv(1000, socket.MSG_PEEK)[4:]), None)
 
-        worker._copy = copy
-
-    def answer(self, worker, end):
-        """Read the order and leave it where it is."""
-        data = b""
-        while len(data) < 4 or len(data) < 4 + int.from_bytes(data[:4], "little"):
-            data = end.recv(65536, socket.MSG_PEEK)
-        order = json.loads(data[4:])
+    def attempt(self):
         heard = [text for text in self.heard if b"question" in text]
-        text = f"LEAK: {heard}" if heard else "BLOCKED: nothing heard"
-        worker.channel.send({"done": text, "serial": order["serial"]})
-        end.recv(65536, socket.MSG_PEEK | socket.MSG_WAITALL)
+        if not heard:
+            raise LookupError("nothing heard")
+        return heard
 
     def retrieve(self, query: Query) -> str:
-        return "BLOCKED: a copy of its own kind was not made"
-
-
-def backend_worker(backend):
-    return backend._request.__self__
-
-
-def with_channel(use):
-    end = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, fileno=3)
-    try:
-        use(end)
-    except OSError:
-        pass
-    finally:
-        end.detach()
+        try:
+            return "LEAK: " + str(self.attempt())[:2000]
+        except Exception as e:
+            return "BLOCKED: " + type(e).__name__

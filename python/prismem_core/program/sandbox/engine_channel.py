@@ -162,7 +162,7 @@ class Meter:
         return max(soonest, _SHORTEST_POLL_SECONDS)
 
     def forgive(self, seconds: float) -> None:
-        """A wait took so much longer than it was to: if that is much, the engine stood still, which is nobody's fault."""
+        """A wait took so much longer than it was to: much of that is a standstill of the engine, nobody's fault."""
         if seconds > _STANDSTILL_SECONDS:
             self._engine_seconds += seconds
             self._check_at += seconds
