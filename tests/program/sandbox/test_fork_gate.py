@@ -34,6 +34,8 @@ class Forker:
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
         os.dup2(theirs.fileno(), seccomp.CHANNEL)
         channel = socket.socket(fileno=seccomp.CHANNEL)
+        # The filter lets the listener be closed where a worker finds it.
+        os.closerange(seccomp.BROUGHT, 256)
         calls.prctl(calls.PR_SET_NO_NEW_PRIVS, 1)
         listener = seccomp.install(program, listener=True)
         socket.send_fds(channel, [b"l"], [listener or 0])

@@ -170,7 +170,7 @@ def test_a_death_is_reported_and_the_next_query_runs(
 ) -> None:
     source = program(imports="import os", retrieve=f"if query.query_text:\n    {body}\nreturn 'fine'")
     with bare_sandbox.open(source, backend, tight) as worker:
-        with pytest.raises(CandidateError, match=r"ended by itself during retrieve\(\)") as caught:
+        with pytest.raises(CandidateError, match=r"ended (by itself )?during retrieve\(\)") as caught:
             worker.retrieve({"query_text": "die"})
         assert caught.value.kind == "died"
         assert worker.retrieve({"query_text": ""})[0] == "fine"
@@ -216,3 +216,32 @@ def test_memory_and_bytes_are_measured_by_the_engine(sandbox: Sandbox, program: 
     assert built.memory_bytes >= 64 << 20
     assert 5000 < built.bytes_to_program < 5500
     assert 9 < large.bytes_from_program < 200
+
+
+def test_a_message_cannot_move_the_cursor_or_look_like_another_line(
+    sandbox: Sandbox, program: Build, backend: Any
+) -> None:
+    source = program(retrieve="raise ValueError('\\x1b[2J\\x07\\u202e\\u2028 a\\nb: ok')")
+    with sandbox.open(source, backend) as worker, pytest.raises(CandidateError) as caught:
+        worker.retrieve({"query_text": ""})
+    told = str(caught.value)
+    assert told.isprintable()
+    assert r"ValueError: \x1b[2J\x07\u202e\u2028 a\nb: ok" in told
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ("self.backend.embed(['x' * 300_000, 'y' * 300_000])", "more than 500000 characters for backend.embed"),
+        ("self.backend.ask('x' * 90_000, 'y' * 20_000)", "more than 100000 characters of prompts"),
+    ],
+)
+def test_what_the_engine_is_given_to_read_is_bounded(
+    sandbox: Sandbox, program: Build, backend: Any, tight: Limits, body: str, told: str
+) -> None:
+    limits = dataclasses.replace(tight, retrieve_embed_chars=500_000)
+    with sandbox.open(program(retrieve=f"{body}\nreturn ''"), backend, limits) as worker:
+        with pytest.raises(LimitError, match=told) as caught:
+            worker.retrieve({"query_text": ""})
+        assert caught.value.kind == "limit:calls"
+    assert backend.texts == backend.prompts == []

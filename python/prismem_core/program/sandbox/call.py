@@ -13,7 +13,7 @@ from prismem_core.program.interface import COLLECTION_CALLS, OUT_CHAR_BUDGET
 from prismem_core.program.sandbox.collection_calls import Collections, read
 from prismem_core.program.sandbox.engine_channel import EngineChannel, Meter
 from prismem_core.program.sandbox.failures import InvalidResult
-from prismem_core.program.sandbox.frames import FrameError, plain_text
+from prismem_core.program.sandbox.frames import FrameError, plain_text, printable
 from prismem_core.program.sandbox.limits import BackendHandler, Budget, CallReport, CollectionBackend
 
 _INVALID_CODES = ("index_return", "retrieve_type", "retrieve_length")
@@ -45,6 +45,7 @@ class Call:
         self._collections = collections
         self._building = building
         self._sent_before, self._received_before = channel.sent_bytes, channel.received_bytes
+        self._ask_chars = self._embed_chars = 0
         self._ask_calls = self._embed_calls = self._embed_texts = self._collection_calls = self._queries = 0
 
     def order(self, message: Mapping[str, Any]) -> None:
@@ -99,7 +100,9 @@ class Call:
         if not (isinstance(prompt, str) and isinstance(system_prompt, str | None) and isinstance(json_object, bool)):
             raise FrameError("ask came with arguments of the wrong kind")
         self._ask_calls += 1
+        self._ask_chars += len(prompt) + len(system_prompt or "")
         self._refuse_above(self._ask_calls, self._budget.ask_calls, "calls of backend.ask")
+        self._refuse_above(self._ask_chars, self._budget.ask_chars, "characters of prompts for backend.ask")
         with self._meter.engine_time():
             text = backend.ask(
                 plain_text(prompt), None if system_prompt is None else plain_text(system_prompt), json_object
@@ -117,9 +120,11 @@ class Call:
             raise FrameError("embed came with something else than a list of texts")
         self._embed_calls += 1
         self._embed_texts += len(texts)
+        self._embed_chars += sum(map(len, texts))
         most = self._budget.embed_texts
         self._refuse_above(self._embed_texts, most, "texts for backend.embed")
         self._refuse_above(self._embed_calls, most, "calls of backend.embed")
+        self._refuse_above(self._embed_chars, self._budget.embed_chars, "characters for backend.embed")
         with self._meter.engine_time():
             vectors = _checked(backend.embed([plain_text(text) for text in texts]), len(texts))
         self._channel.send({"shape": list(vectors.shape)}, self._meter, rows=vectors)
@@ -131,7 +136,10 @@ class Call:
         self._collection_calls += 1
         self._refuse_above(self._collection_calls, budget.collection_calls, "calls of collections", call.line)
         self._embed_texts += len(call.texts)
+        self._embed_chars += sum(map(len, call.texts))
         self._refuse_above(self._embed_texts, budget.embed_texts, "texts for embeddings and collections", call.line)
+        of = "characters for embeddings and collections"
+        self._refuse_above(self._embed_chars, budget.embed_chars, of, call.line)
         if not call.adds:
             self._queries += len(call.texts)
             most = budget.collection_queries
@@ -182,7 +190,7 @@ def raise_failure(answer: Mapping[str, Any]) -> None:
     message, line = answer.get("message"), answer.get("line")
     if not isinstance(message, str) or not (line is None or type(line) is int):
         raise FrameError("a failure told in the wrong form")
-    message = plain_text(message[:_MESSAGE_CHARS])
+    message = printable(message[:_MESSAGE_CHARS])
     if answer.get("invalid") in _INVALID_CODES:
         raise InvalidResult(answer["invalid"], message)
     if answer.get("failed") == "memory":

@@ -8,7 +8,7 @@ from typing import Any
 from prismem_core.errors import CandidateError
 from prismem_core.program.interface import ProgramInterface
 from prismem_core.program.sandbox.call import raise_failure
-from prismem_core.program.sandbox.frames import FrameError, plain_text
+from prismem_core.program.sandbox.frames import FrameError, printable
 
 
 class Refused(CandidateError):
@@ -26,7 +26,7 @@ def interface_result(answer: Mapping[str, Any]) -> ProgramInterface:
         code, message, line = answer["refused"], answer.get("message"), answer.get("line")
         if not (isinstance(code, str) and isinstance(message, str) and (line is None or type(line) is int)):
             raise FrameError("a refusal told in the wrong form")
-        raise Refused(plain_text(code[:100]), plain_text(message[:2000]), line)
+        raise Refused(printable(code[:100]), printable(message[:2000]), line)
     try:
         return ProgramInterface.from_dict(answer.get("interface"))
     except ValueError as error:

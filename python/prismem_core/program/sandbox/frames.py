@@ -61,6 +61,13 @@ def plain_text(text: str) -> str:
     return text
 
 
+def printable(text: str) -> str:
+    """`text` on one line as any terminal may show it: control and format characters are written as escapes."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in plain_text(text))
+
+
 def _refuse(token: str) -> float:
     raise ValueError(f"the number {token} is not finite")
 

@@ -44,14 +44,16 @@ class CollectionBackend(BackendHandler, Protocol):
 
 @dataclass(frozen=True)
 class Budget:
-    """What one call may use: processor and wall seconds of the program itself, model calls, embedded texts, calls of
-    collections and texts looked for in them.
+    """What one call may use: processor and wall seconds of the program itself, model calls and the characters of their
+    prompts, embedded texts and their characters, calls of collections and texts looked for in them.
     """
 
     cpu_seconds: float
     wall_seconds: float
     ask_calls: int
     embed_texts: int
+    ask_chars: int = 0
+    embed_chars: int = 0
     collection_calls: int = 0
     collection_queries: int = 0
 
@@ -60,8 +62,8 @@ class Budget:
 class Limits:
     """Limits of one worker; `index_*` also bind loading the program and `Memory.__init__`.
 
-    Time spent in the backend handler counts against neither processor nor wall time. `embed_texts` also bounds the
-    number of `embed` calls. Memory is the address space of the worker, interpreter and libraries included.
+    Time spent in the backend handler counts against neither processor nor wall time: what bounds that are calls, texts
+    and characters. `embed_texts` also bounds the number of `embed` calls. Memory is the address space of the worker, interpreter and libraries included.
     """
 
     index_cpu_seconds: float = 20.0
@@ -71,19 +73,35 @@ class Limits:
     memory_bytes: int = 2 << 30
     index_ask_calls: int = 8
     retrieve_ask_calls: int = 4
+    index_ask_chars: int = 400_000
+    retrieve_ask_chars: int = 100_000
     index_embed_texts: int = 20_000
     retrieve_embed_texts: int = 64
+    index_embed_chars: int = 4_000_000
+    retrieve_embed_chars: int = 100_000
 
     @property
     def index(self) -> Budget:
         """What loading the program, `__init__` and each call of `index` may use."""
-        return Budget(self.index_cpu_seconds, self.index_wall_seconds, self.index_ask_calls, self.index_embed_texts)
+        return Budget(
+            self.index_cpu_seconds,
+            self.index_wall_seconds,
+            self.index_ask_calls,
+            self.index_embed_texts,
+            self.index_ask_chars,
+            self.index_embed_chars,
+        )
 
     @property
     def retrieve(self) -> Budget:
         """What each call of `retrieve` may use."""
         return Budget(
-            self.retrieve_cpu_seconds, self.retrieve_wall_seconds, self.retrieve_ask_calls, self.retrieve_embed_texts
+            self.retrieve_cpu_seconds,
+            self.retrieve_wall_seconds,
+            self.retrieve_ask_calls,
+            self.retrieve_embed_texts,
+            self.retrieve_ask_chars,
+            self.retrieve_embed_chars,
         )
 
 

@@ -18,6 +18,7 @@ from prismem_core.program.sandbox.limits import Budget
 _START = Budget(cpu_seconds=30.0, wall_seconds=60.0, ask_calls=0, embed_texts=0)
 # What forking copies may cost a process that has no order, in processor seconds for each.
 _IDLE_SECONDS = 0.25
+_DYING_SECONDS = 1.0
 
 
 class WorkerProcess:
@@ -166,8 +167,8 @@ class WorkerProcess:
     def end(self, reason: str, *, dying: bool = False) -> tuple[int, bool] | None:
         """Kill the process and its copies once; its wait status and whether it had ended by itself, where it is known.
 
-        Only of workers it is: the kernel keeps no status of copies, which would be a way to tell the worker something.
-        One that is `dying` gets a moment to end by itself, and how it did is told again to whoever asks later.
+        Of copies, whose worker must not learn it, only newer kernels tell (`WatchedProcess.wait_status`). One that is
+        `dying` gets a moment to end by itself, and how it did is told again to whoever asks later.
         """
         with self._ending:
             if self._ended is not None:
@@ -192,7 +193,10 @@ class WorkerProcess:
         if self._owner != os.getpid():
             return None
         try:
-            return None if self._number is None else self._launcher.end(self._number, dying=dying)
+            if self._number is not None:
+                return self._launcher.end(self._number, dying=dying)
+            status = self.clock.wait_status(_DYING_SECONDS) if dying else None
+            return None if status is None else (status, True)
         except ZygoteGone:
             return None
         finally:

@@ -26,6 +26,7 @@ Result = TypeVar("Result")
 # Far above what the probe permits, so that a call too many is told as such and not as a refused call.
 _MANY_ASKS = 1_000
 _MANY_TEXTS = 200_000
+_MANY_CHARS = 200_000_000
 _CODES = {"limit:cpu": "too_slow", "limit:wall": "too_slow", "limit:calls": "backend_calls"}
 _INVALID_ORDER = ("retrieve_type", "retrieve_length")
 
@@ -60,8 +61,12 @@ class ValidationLimits:
             memory_bytes=self.memory_bytes,
             index_ask_calls=_MANY_ASKS,
             retrieve_ask_calls=_MANY_ASKS,
+            index_ask_chars=_MANY_CHARS,
+            retrieve_ask_chars=_MANY_CHARS,
             index_embed_texts=_MANY_TEXTS,
             retrieve_embed_texts=_MANY_TEXTS,
+            index_embed_chars=_MANY_CHARS,
+            retrieve_embed_chars=_MANY_CHARS,
         )
 
 
