@@ -26,11 +26,23 @@ def test_calls_take_turns_and_short_ones_are_repeated() -> None:
     short = found["a"].repetitions
     assert short > 10
     assert found["b"].repetitions == 1
-    # Each has run once before; then A B A B A B.
-    assert calls == ["a", "b", *(["a"] * short + ["b"]) * 3]
+    # Each has been tried before; then A B A B A B.
+    tries = calls[: -3 * (short + 1)]
+    assert (tries[0], tries[-1]) == ("a", "b") and tries == sorted(tries)
+    assert calls[len(tries) :] == (["a"] * short + ["b"]) * 3
     assert found["a"].median == pytest.approx(1 / short)
     assert found["b"].median == found["b"].best == 1.0
     assert found["b"].rounds == 3
+
+
+def test_a_call_that_others_delayed_once_is_repeated_as_often_as_its_shortest_try_asks() -> None:
+    pauses = iter([0.03])
+
+    def delayed_at_first() -> None:
+        time.sleep(next(pauses, 0.0))
+
+    found = timing.interleaved({"a": delayed_at_first}, timing.clock_for(2), rounds=3, least_seconds=0.02)
+    assert found["a"].repetitions > 10
 
 
 def test_the_budget_ends_the_rounds_but_not_before_the_third() -> None:
