@@ -149,6 +149,7 @@ def test_no_command_shows_the_help_and_says_so() -> None:
         (["--set", "reuse=some"], "reuse"),
         (["--set", "cache_bytes=12"], "cache_bytes"),
         (["--start", "nothing"], "no program at nothing"),
+        (["--start", "/dev/zero"], "/dev/zero is no program: it has more than 200000 bytes"),
         (["--strategy", "greedy"], "strategy"),
         (["--split", "nowhere.json"], "nowhere.json"),
         (["--settings", "nowhere.toml"], "nowhere.toml"),

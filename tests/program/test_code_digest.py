@@ -285,7 +285,14 @@ def test_names_in_texts_count_as_names(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "door", ["typing.operator.attrgetter(rows)", "re.sys.modules", "typing.get_type_hints(self)", "rows.f_globals"]
+    "door",
+    [
+        "typing.operator.attrgetter(rows)",
+        "re.sys.modules",
+        "typing.get_type_hints(self)",
+        "typing.runtime_checkable(rows)",
+        "rows.f_globals",
+    ],
 )
 def test_back_doors_to_any_name_make_the_whole_module_count(door: str) -> None:
     dynamic = change(("    def _join", f"    def _any(self, rows):\n        return {door}\n\n    def _join"))

@@ -150,6 +150,7 @@ REFUSED_ACCESS = {
     "special name as a parameter": retrieve("(lambda __builtins__: 1)(1)"),
     "special name as an import": retrieve("", "import json as __builtins__"),
     "special name as a function": retrieve("", "def __build_class__():\n    pass"),
+    "modules by an enum": retrieve("re.RegexFlag._convert_('X', 'os', len)", "import re"),
     "raw memory by an interface": retrieve("", "class A:\n    def __array_interface__(self):\n        pass"),
     "slots": retrieve("", "class A:\n    __slots__ = ()"),
     "traceback": retrieve("try:\n    1 / 0\nexcept ZeroDivisionError as e:\n    e.__traceback__.tb_frame"),

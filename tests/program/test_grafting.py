@@ -81,6 +81,9 @@ GRAFTED = {
         ("def fetch(self, rows):", "def fetch(self, rows, kept=[]):\n        kept.append(1)"),
         ("return rank(rows)", "return rank(rows)[: len(kept)]"),
     ),
+    "identity of what there is one of": change(
+        ("return rank(rows)", "return rank(rows) if rows is not None is not True else []")
+    ),
     "annotations": change(("def fetch(self, rows):", "def fetch(self, rows: list[MemoryUnit]) -> Shelf:")),
     "string annotations": change(('text: "Optional[str]"', 'text: "View"')),
     "string annotation of the query": change(("kinds: ClassVar[list] = []", 'kinds: "ClassVar[list]" = []')),
@@ -138,6 +141,11 @@ REFUSED = {
         "bound only after it",
     ),
     "base": (change(("class Memory:", "class Memory(View):")), ""),
+    "identity of a constant": (
+        change(("return rank(rows)", "return rank(rows) if self.rows is (1, 2) else rank(rows)[:1]")),
+        "the same one",
+    ),
+    "identity by number": (change(("return rank(rows)", "return [str(id(rows) == id(SEEN))]")), "the same one"),
     "slots": (change(('suffix = "."', 'suffix = "."\n    __slots__ = ()')), "__slots__"),
     "annotations looked at": (
         change(("return rank(rows)", "return rank([str(self.__annotations__)])")),

@@ -67,6 +67,10 @@ CASES: dict[str, tuple[str, list[tuple[str, str]]]] = {
     "return outside a function": ("load_error", [("class Memory:", "return 1\n\n\nclass Memory:")]),
     "class is an instance": ("missing_definition", [("class Memory:", "Query = 3\n\n\nclass Memory:")]),
     "instruction of another kind": ("bad_instruction", [("class Memory:", "AnswerInstruction = 3\n\n\nclass Memory:")]),
+    "instruction of enormous length": (
+        "bad_instruction",
+        [("class Memory:", "AnswerInstruction = 'x' * 20_001\n\n\nclass Memory:")],
+    ),
     "instruction deleted": ("missing_definition", [("class Memory:", "del AnswerInstruction\n\n\nclass Memory:")]),
     "first failing group counts": (
         "bad_instruction",
