@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +16,7 @@ from prismem_core.program.sandbox.engine_channel import EngineChannel, Meter
 from prismem_core.program.sandbox.failures import InvalidResult
 from prismem_core.program.sandbox.frames import FrameError, plain_text, printable
 from prismem_core.program.sandbox.limits import BackendHandler, Budget, CallReport, CollectionBackend
+from prismem_core.program.sandbox.sealed_rows import SealedRows
 
 _INVALID_CODES = ("index_return", "retrieve_type", "retrieve_length")
 _MESSAGE_CHARS = 2000
@@ -23,7 +25,8 @@ _MESSAGE_CHARS = 2000
 class Call:
     """Counts and serves what one order causes; the counts are the engine's own.
 
-    `collections` are those of the worker, None where its program may have none; they grow only while `building`.
+    Embeddings that come again go out of `sealed`. `collections` are those of the worker, None where its program may
+    have none; they grow only while `building`.
     """
 
     def __init__(
@@ -33,6 +36,7 @@ class Call:
         channel: EngineChannel,
         meter: Meter,
         budget: Budget,
+        sealed: SealedRows,
         collections: Collections | None = None,
         *,
         building: bool = False,
@@ -42,6 +46,7 @@ class Call:
         self._channel = channel
         self._meter = meter
         self._budget = budget
+        self._sealed = sealed
         self._collections = collections
         self._building = building
         self._sent_before, self._received_before = channel.sent_bytes, channel.received_bytes
@@ -127,7 +132,18 @@ class Call:
         self._refuse_above(self._embed_chars, self._budget.embed_chars, "characters for backend.embed")
         with self._meter.engine_time():
             vectors = _checked(backend.embed([plain_text(text) for text in texts]), len(texts))
-        self._channel.send({"shape": list(vectors.shape)}, self._meter, rows=vectors)
+        self._send_rows(vectors)
+
+    def _send_rows(self, rows: NDArray[np.float32]) -> None:
+        message = {"shape": list(rows.shape)}
+        sealed = self._sealed.descriptor(rows)
+        if sealed is None:
+            self._channel.send(message, self._meter, rows=rows)
+            return
+        try:
+            self._channel.send(message, self._meter, sealed)
+        finally:
+            os.close(sealed)
 
     def _collection(self, name: str, frame: dict[str, Any], backend: BackendHandler, collections: Collections) -> None:
         if not isinstance(backend, CollectionBackend):

@@ -21,6 +21,7 @@ import numpy as np
 from prismem_core.errors import SandboxError
 from prismem_core.program.sandbox import frames
 from prismem_core.program.sandbox.layers import Layer, read_layers
+from prismem_core.program.sandbox.sealed_rows import SealedRows
 
 # What passes from the engine's environment: choices of a numeric kernel, so that both sides round alike.
 _PASSED_ON = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
@@ -50,7 +51,8 @@ class Endable(Protocol):
 class Launcher:
     """One zygote process; orders may come from several threads. `without` names layers to leave off.
 
-    `running` are the processes that have not been ended, `dropped` those of them that nobody can use any more.
+    `running` are the processes that have not been ended, `dropped` those of them that nobody can use any more, `sealed`
+    what their programs are handed again and again.
     """
 
     layers: tuple[Layer, ...]
@@ -64,6 +66,7 @@ class Launcher:
             )
         environment = dict(_ENVIRONMENT)
         environment.update({name: os.environ[name] for name in _PASSED_ON if name in os.environ})
+        self.sealed = SealedRows()
         self.running: set[Endable] = set()
         self.dropped: deque[Endable] = deque()
         self._lock = threading.Lock()
@@ -145,6 +148,7 @@ class Launcher:
             self._process.stderr.close()
         for process in list(self.running):
             process.end("the sandbox was closed")
+        self.sealed.close()
 
     def abandon(self) -> None:
         """In a forked child of the engine: let go of the descriptors, touch no process."""

@@ -153,7 +153,7 @@ class MemoryWorker:
         with process.lock:
             process.check_usable()
             meter = Meter(what, budget)
-            call = Call(what, next(self._serials), process.channel, meter, budget, self._collections, building=building)
+            call = self._call(process, what, meter, budget, building=building)
             try:
                 process.begin(meter)
                 call.order(order)
@@ -183,6 +183,10 @@ class MemoryWorker:
             budget = self._collections.limits.of_index(budget)
         return self.call(what, order, budget, self._backend, none_result, building=True)[1]
 
+    def _call(self, process: WorkerProcess, what: str, meter: Meter, budget: Budget, *, building: bool = False) -> Call:
+        serial = next(self._serials)
+        return Call(what, serial, process.channel, meter, budget, process.sealed, self._collections, building=building)
+
     def _only_call(
         self,
         copy: WorkerProcess,
@@ -193,7 +197,7 @@ class MemoryWorker:
         backend: BackendHandler | None,
     ) -> tuple[str, CallReport]:
         """Run one order in a copy and end it; ArgumentError, CandidateError, LimitError or WorkerLost."""
-        call = Call(what, next(self._serials), copy.channel, meter, budget, self._collections)
+        call = self._call(copy, what, meter, budget)
         try:
             copy.begin(meter, fresh=True)
             call.order(order)

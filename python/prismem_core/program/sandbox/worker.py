@@ -25,6 +25,7 @@ from prismem_core.program.sandbox.blocking_channel import BlockingChannel
 from prismem_core.program.sandbox.collection import Collection
 from prismem_core.program.sandbox.kernel import seccomp
 from prismem_core.program.sandbox.namespace import PROGRAM_FILE, load
+from prismem_core.program.sandbox.sealed_memory import map_rows
 
 _MESSAGE_CHARS = 500
 _TOLD_LINES = 3
@@ -36,15 +37,15 @@ class Backend:
     It holds the two functions that it needs, so that no plain attribute leads from it to the worker.
     """
 
-    __slots__ = ("_receive_array", "_request")
+    __slots__ = ("_request", "_request_rows")
 
     def __init__(
         self,
         request: Callable[[dict[str, Any]], dict[str, Any]],
-        receive_array: Callable[[int, int], NDArray[np.float32]],
+        request_rows: Callable[[dict[str, Any]], NDArray[np.float32]],
     ) -> None:
         self._request = request
-        self._receive_array = receive_array
+        self._request_rows = request_rows
 
     def ask(self, prompt: str, system_prompt: str | None = None, json_object: bool = False) -> str:
         if not isinstance(prompt, str):
@@ -59,9 +60,7 @@ class Backend:
     def embed(self, texts: list[str]) -> NDArray[np.float32]:
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
             raise TypeError("backend.embed: texts must be a list of str")
-        answer = self._request({"call": "embed", "texts": texts})
-        rows, columns = answer["shape"]
-        return self._receive_array(rows, columns)
+        return self._request_rows({"call": "embed", "texts": texts})
 
     def __getattr__(self, name: str) -> Any:
         if name == "collection":
@@ -98,11 +97,22 @@ class Worker:
 
     def request(self, message: dict[str, Any]) -> dict[str, Any]:
         """One call to the engine; ValueError if it does not fit into a frame."""
+        return self._exchange(message)[0]
+
+    def request_rows(self, message: dict[str, Any]) -> NDArray[np.float32]:
+        """One call to the engine that is answered by an array (n, d), the program's own to write into."""
+        answer, sealed = self._exchange(message)
+        rows, columns = answer["shape"]
+        if sealed is not None:
+            return map_rows(sealed, rows, columns)
+        return self.channel.receive_array(rows, columns)
+
+    def _exchange(self, message: dict[str, Any]) -> tuple[dict[str, Any], int | None]:
         self.channel.send(message)
         received = self.channel.receive()
         if received is None:
             os._exit(0)
-        return received[0]
+        return received
 
     def serve(self, listener: int | None) -> None:
         """Answer orders until the engine closes the channel; a copy of this process goes on here on its own channel.
@@ -163,7 +173,7 @@ class Worker:
         if operation == "open":
             self._module = load(order["source"], restrict_names=order["restrict_names"])
             kind = CollectionBackend if order["collections"] else Backend
-            self._memory = self._module.Memory(kind(self.request, self.channel.receive_array))
+            self._memory = self._module.Memory(kind(self.request, self.request_rows))
             return {"done": None}
         if operation == "index":
             return self._index(order["units"], order["raw_text"])

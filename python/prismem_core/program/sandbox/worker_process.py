@@ -42,6 +42,7 @@ class WorkerProcess:
         self.lock = threading.Lock()
         self.channel = channel
         self.clock = WatchedProcess(pid)
+        self.sealed = launcher.sealed
         self._launcher = launcher
         self._gate = gate
         self._number = number
