@@ -454,3 +454,19 @@ def test_descriptors_that_nobody_receives_keep_no_other_worker_from_starting(pro
             time.sleep(0.01)
         with sandbox.open(program(retrieve="return 'started'"), backend) as other:
             assert other.retrieve({"query_text": ""})[0] == "started"
+
+
+def test_orders_on_their_way_keep_no_other_worker_from_starting(program: Build, backend: Any) -> None:
+    source = program(retrieve="return query.query_text")
+    with Sandbox(without=("own_user",)) as sandbox, sandbox.open(source, backend) as worker:
+        gate = worker._process._gate
+        assert gate is not None
+        with ThreadPoolExecutor(12) as pool:
+            worker.freeze()
+            asked = [pool.submit(worker.retrieve, {"query_text": str(number)}) for number in range(12)]
+            while gate._allowed[worker.pid] < 12:
+                time.sleep(0.01)
+            with sandbox.open(source, backend) as other:
+                assert other.retrieve({"query_text": "other"})[0] == "other"
+            worker.thaw()
+            assert [answer.result()[0] for answer in asked] == [str(number) for number in range(12)]

@@ -23,7 +23,7 @@ from prismem_core.program.interface import OUT_CHAR_BUDGET
 from prismem_core.program.sandbox import confinement, frames, graft
 from prismem_core.program.sandbox.blocking_channel import BlockingChannel
 from prismem_core.program.sandbox.collection import Collection
-from prismem_core.program.sandbox.kernel import seccomp
+from prismem_core.program.sandbox.kernel import resource_limits, seccomp
 from prismem_core.program.sandbox.namespace import PROGRAM_FILE, load
 from prismem_core.program.sandbox.sealed_memory import map_rows
 
@@ -124,6 +124,7 @@ class Worker:
         if listener is not None:
             self.channel.send({"listener": True}, listener)
             os.close(listener)
+            resource_limits.bound_descriptors()
             seccomp.install(seccomp.build_seal(), listener=False)
         self.channel.send({"ready": True})
         while (received := self.channel.receive()) is not None:

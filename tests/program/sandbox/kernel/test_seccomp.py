@@ -34,8 +34,8 @@ ARGUED = {
     calls.X86_64: {MMAP: 9, MPROTECT: 10, CLONE: 56, PRCTL: 157, CLONE3: 435, FUTEX: 202},
     calls.AARCH64: {MMAP: 222, MPROTECT: 226, CLONE: 220, PRCTL: 167, CLONE3: 435, FUTEX: 98},
 }
-# sendmsg, seccomp
-HANDING_OVER = {calls.X86_64: (46, 317), calls.AARCH64: (211, 277)}
+# sendmsg, prlimit64, seccomp
+HANDING_OVER = {calls.X86_64: (46, 302, 317), calls.AARCH64: (211, 261, 277)}
 # close; recvfrom, recvmsg; dup2 where there is one, dup3
 CLOSING = {calls.X86_64: 3, calls.AARCH64: 57}
 HEARING = {calls.X86_64: (45, 47), calls.AARCH64: (207, 212)}

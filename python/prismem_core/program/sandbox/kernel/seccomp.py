@@ -43,8 +43,8 @@ ALLOWED = (
     "getrandom",
     "restart_syscall",
 )
-HANDING_OVER = ("sendmsg", "seccomp")
-"""What a worker needs to hand over its listener and then to give up these calls themselves."""
+HANDING_OVER = ("sendmsg", "prlimit64", "seccomp")
+"""What a worker needs to hand over its listener, to bound its descriptors after that, and to give up these calls."""
 
 CLOCKS = ("clock_gettime", "clock_getres", "clock_nanosleep")
 KILLED = (
