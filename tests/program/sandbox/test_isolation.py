@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import sys
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 from prismem_core.errors import ArgumentError, CandidateError, RoleError, SandboxError
-from prismem_core.program.sandbox import InvalidResult, Sandbox, frames
+from prismem_core.program.sandbox import InvalidResult, MemoryWorker, Sandbox, frames
 
 Build = Callable[..., str]
 
@@ -422,3 +423,50 @@ def test_a_process_forked_in_place_of_a_copy_ends_the_worker(
         assert caught.value.kind == "protocol"
         with pytest.raises(CandidateError, match="ended earlier"):
             worker.retrieve({"query_text": ""})
+
+
+def silent(worker: MemoryWorker) -> bool:
+    try:
+        worker._process.channel.expect_silence()
+    except frames.FrameError:
+        return False
+    return True
+
+
+def test_descriptors_that_nobody_receives_keep_no_other_worker_from_starting(program: Build, backend: Any) -> None:
+    # The kernel counts those of all processes of a user together.
+    flood = (
+        "def flood(channel):\n"
+        "    own = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, fileno=3)\n"
+        "    try:\n"
+        "        socket.send_fds(own, [b'x'], [0, 1, 2] * 80)\n"
+        "    finally:\n"
+        "        os.write(3, b'x')\n"
+        "        time.sleep(600)\n"
+        "sys.modules['prismem_core.program.sandbox.blocking_channel'].BlockingChannel.receive = flood"
+    )
+    with (
+        Sandbox(restrict_names=False, without=("own_user",)) as sandbox,
+        sandbox.open(program(imports="import os, socket, sys, time", index=flood), backend) as worker,
+    ):
+        worker.index([], "")
+        while silent(worker):
+            time.sleep(0.01)
+        with sandbox.open(program(retrieve="return 'started'"), backend) as other:
+            assert other.retrieve({"query_text": ""})[0] == "started"
+
+
+def test_orders_on_their_way_keep_no_other_worker_from_starting(program: Build, backend: Any) -> None:
+    source = program(retrieve="return query.query_text")
+    with Sandbox(without=("own_user",)) as sandbox, sandbox.open(source, backend) as worker:
+        gate = worker._process._gate
+        assert gate is not None
+        with ThreadPoolExecutor(12) as pool:
+            worker.freeze()
+            asked = [pool.submit(worker.retrieve, {"query_text": str(number)}) for number in range(12)]
+            while gate._allowed[worker.pid] < 12:
+                time.sleep(0.01)
+            with sandbox.open(source, backend) as other:
+                assert other.retrieve({"query_text": "other"})[0] == "other"
+            worker.thaw()
+            assert [answer.result()[0] for answer in asked] == [str(number) for number in range(12)]

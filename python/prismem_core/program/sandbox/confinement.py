@@ -56,7 +56,9 @@ def enter(plan: Plan, parent: int, serial: int, memory_bytes: int) -> int | None
     os.setsid()
     users = credentials.SPARE_USERS
     own_user = plan.own_user and credentials.become(users[serial % len(users)])
-    resource_limits.impose(memory_bytes, own_user=own_user, filtered=plan.filter is not None)
+    resource_limits.impose(
+        memory_bytes, own_user=own_user, filtered=plan.filter is not None, descriptors=plan.fork != "notify"
+    )
     credentials.drop_capabilities()
     calls.prctl(calls.PR_SET_NO_NEW_PRIVS, 1)
     calls.prctl(calls.PR_SET_DUMPABLE, 0)

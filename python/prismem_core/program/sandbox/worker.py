@@ -23,7 +23,7 @@ from prismem_core.program.interface import OUT_CHAR_BUDGET
 from prismem_core.program.sandbox import confinement, frames, graft
 from prismem_core.program.sandbox.blocking_channel import BlockingChannel
 from prismem_core.program.sandbox.collection import Collection
-from prismem_core.program.sandbox.kernel.seccomp import CHANNEL
+from prismem_core.program.sandbox.kernel import resource_limits, seccomp
 from prismem_core.program.sandbox.namespace import PROGRAM_FILE, load
 from prismem_core.program.sandbox.sealed_memory import map_rows
 
@@ -121,9 +121,12 @@ class Worker:
         """
         sys.stdout = sys.stderr = _Discard()
         np.random.seed(0)
-        self.channel.send({"ready": True}, listener)
         if listener is not None:
+            self.channel.send({"listener": True}, listener)
             os.close(listener)
+            resource_limits.bound_descriptors()
+            seccomp.install(seccomp.build_seal(), listener=False)
+        self.channel.send({"ready": True})
         while (received := self.channel.receive()) is not None:
             order, descriptor = received
             if order["op"] == "copy" and descriptor is not None:
@@ -147,7 +150,7 @@ class Worker:
         # The collector would touch, and so copy, every page that holds an object.
         gc.freeze()
         # A process can hear on this descriptor alone: from here on the copy no longer hears its parent's orders.
-        os.dup2(descriptor, CHANNEL)
+        os.dup2(descriptor, seccomp.CHANNEL)
         os.close(descriptor)
         self.channel.send({"ready": True})
 

@@ -65,10 +65,13 @@ class WorkerProcess:
         """
         number, connection = launcher.spawn(memory_bytes)
         channel = EngineChannel(connection)
+        starting, listener = Meter("starting a worker", _START), None
         try:
-            hello, pid, listener = channel.receive_first(Meter("starting a worker", _START), listener=True)
+            hello, pid, listener = channel.receive_first(starting, listener=True)
+            if listener is not None:
+                hello = channel.receive(starting)
         except (ChannelClosed, FrameError, LimitError):
-            hello, pid, listener = {}, 0, None
+            hello, pid = {}, 0
         gate = None if listener is None else ForkGate(listener)
         if hello != {"ready": True}:
             channel.close()

@@ -75,6 +75,7 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "set_robust_list": (273, 99),
     "dup3": (292, 24),
     "perf_event_open": (298, 241),
+    "prlimit64": (302, 261),
     "setns": (308, 268),
     "process_vm_readv": (310, 270),
     "process_vm_writev": (311, 271),

@@ -16,10 +16,11 @@ _STACK_BYTES = 8 << 20
 _CPU_SECONDS = 3600
 
 
-def impose(memory_bytes: int, *, own_user: bool, filtered: bool = True) -> None:
+def impose(memory_bytes: int, *, own_user: bool, filtered: bool = True, descriptors: bool = True) -> None:
     """Bound address space, descriptors, stack and processor time; no core dumps, no file writes, no locked memory.
 
-    Only a process that the filter keeps from closing its own is held to OPEN_FILES.
+    Only a process that the filter keeps from closing its own is held to OPEN_FILES; without `descriptors` that waits
+    for `bound_descriptors`.
 
     With `own_user` the number of processes is bounded too: the kernel counts all those of a user, so a number has a
     meaning only where the user is the worker's own. Never raises a limit that is lower already. OSError if the system
@@ -27,7 +28,8 @@ def impose(memory_bytes: int, *, own_user: bool, filtered: bool = True) -> None:
     """
     _lower(resource.RLIMIT_CORE, 0)
     _lower(resource.RLIMIT_FSIZE, 0)
-    _lower(resource.RLIMIT_NOFILE, OPEN_FILES if filtered else _OPEN_FILES_UNFILTERED)
+    if descriptors:
+        _lower(resource.RLIMIT_NOFILE, OPEN_FILES if filtered else _OPEN_FILES_UNFILTERED)
     _lower(resource.RLIMIT_STACK, _STACK_BYTES)
     _lower(resource.RLIMIT_MEMLOCK, 0)
     _lower(resource.RLIMIT_AS, memory_bytes)
@@ -37,6 +39,15 @@ def impose(memory_bytes: int, *, own_user: bool, filtered: bool = True) -> None:
         _lower(resource.RLIMIT_MSGQUEUE, 0)
     if own_user:
         _lower(resource.RLIMIT_NPROC, _PROCESSES)
+
+
+def bound_descriptors() -> None:
+    """Hold this process to OPEN_FILES.
+
+    The kernel holds all descriptors on their way of a user, such as orders of copies, against the limit of whoever
+    sends one, so a process that has one to send does this after it.
+    """
+    _lower(resource.RLIMIT_NOFILE, OPEN_FILES)
 
 
 def _lower(which: int, value: int) -> None:

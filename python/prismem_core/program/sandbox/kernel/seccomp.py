@@ -18,7 +18,6 @@ Fork = Literal["notify", "plain", "deny"]
 
 ALLOWED = (
     "write",
-    "sendmsg",
     "sendto",
     "poll",
     "ppoll",
@@ -44,6 +43,9 @@ ALLOWED = (
     "getrandom",
     "restart_syscall",
 )
+HANDING_OVER = ("sendmsg", "prlimit64", "seccomp")
+"""What a worker needs to hand over its listener, to bound its descriptors after that, and to give up these calls."""
+
 CLOCKS = ("clock_gettime", "clock_getres", "clock_nanosleep")
 KILLED = (
     "execve",
@@ -113,6 +115,8 @@ def build_filter(fork: Fork, architecture: calls.Architecture | None = None) -> 
     if of is calls.X86_64:
         program.test(bpf.AT_LEAST, _X32_NUMBERS, then="kill")
     each(ALLOWED, "allow")
+    if fork == "notify":
+        each(HANDING_OVER, "allow")
     each(KILLED, "kill")
     # The C library takes ENOSYS as a reason to use clone, whose flags can be seen.
     each(("clone3",), "absent")
@@ -167,6 +171,25 @@ def build_filter(fork: Fork, architecture: calls.Architecture | None = None) -> 
     program.give(KILL_PROCESS)
     program.place("allow")
     program.give(ALLOW)
+    return program.assemble()
+
+
+def build_seal(architecture: calls.Architecture | None = None) -> bytes:
+    """The program that takes HANDING_OVER away once the listener is handed over.
+
+    Descriptors on their way count for a user as a whole: a program that sent many, which nobody receives, would keep
+    every other worker of that user from handing over its listener.
+    """
+    of = architecture or calls.architecture()
+    program = bpf.Assembler()
+    program.load(bpf.NUMBER)
+    for name in HANDING_OVER:
+        here = calls.number(name, of)
+        if here is not None:
+            program.test(bpf.EQUAL, here, then="refuse")
+    program.give(ALLOW)
+    program.place("refuse")
+    program.give(REFUSE)
     return program.assemble()
 
 
