@@ -36,7 +36,8 @@ class Memory:
                 self.hints[key.strip()] = value.strip()
         self.closing = os.close
         os.close = lambda descriptor: None
-        self.backend.embed(["text"] * 1500)
+        for _ in range(2):
+            self.backend.embed(["text"] * 700)
 
     def attempt(self):
         libc = ctypes.CDLL(None, use_errno=True)

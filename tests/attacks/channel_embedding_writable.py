@@ -34,7 +34,8 @@ class Memory:
             if eq:
                 self.hints[key.strip()] = value.strip()
         os.close = lambda descriptor: None
-        self.backend.embed(["text"] * 1500)
+        for _ in range(2):
+            self.backend.embed(["text"] * 700)
 
     def call(self, number, *arguments):
         libc = ctypes.CDLL(None, use_errno=True)

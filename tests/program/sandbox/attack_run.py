@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from canaries import Canaries
 from numpy.typing import NDArray
-from processes import descendants, open_descriptors, wait_until
+from processes import descendants, open_descriptors, sealed_rows, wait_until
 
 from prismem_core.errors import CandidateError, PrismemError
 from prismem_core.program import library
@@ -196,7 +196,7 @@ def main() -> None:
         bystander.close()
         layers = [[layer.name, layer.state] for layer in sandbox.layers()]
     left = [] if wait_until(lambda: not descendants(os.getpid()), GONE_SECONDS) else sorted(descendants(os.getpid()))
-    _tell(finished=True, layers=layers, left=len(left))
+    _tell(finished=True, layers=layers, left=len(left), sealed=sealed_rows())
 
 
 def _left(kept: set[int], opened: int) -> Iterator[str]:

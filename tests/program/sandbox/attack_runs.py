@@ -167,6 +167,8 @@ def _read(output: str, broken: str | None) -> Run:
             run.layers = dict(line["layers"])
             if line["left"]:
                 broken = f"{line['left']} processes were left running when the sandbox was closed"
+            if line["sealed"]:
+                broken = f"{line['sealed']} files of sealed rows were left open when the sandbox was closed"
         else:
             name = line.pop("name")
             run.ended[name] = Ended(**line)
