@@ -37,7 +37,7 @@ class Memory:
         self.closing = os.close
         os.close = lambda descriptor: None
         for _ in range(2):
-            self.backend.embed(["text"] * 700)
+            self.backend.embed(["text"] * 1100)
 
     def attempt(self):
         libc = ctypes.CDLL(None, use_errno=True)

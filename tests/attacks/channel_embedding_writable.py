@@ -35,7 +35,7 @@ class Memory:
                 self.hints[key.strip()] = value.strip()
         os.close = lambda descriptor: None
         for _ in range(2):
-            self.backend.embed(["text"] * 700)
+            self.backend.embed(["text"] * 1100)
 
     def call(self, number, *arguments):
         libc = ctypes.CDLL(None, use_errno=True)

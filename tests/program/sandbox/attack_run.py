@@ -34,7 +34,7 @@ LIMITS = Limits(
     retrieve_cpu_seconds=0.5,
     retrieve_wall_seconds=4.0,
     memory_bytes=512 << 20,
-    index_embed_texts=2_000,
+    index_embed_texts=4_000,
     retrieve_embed_texts=2_000,
 )
 QUERIES = ("first question", "second question", "first question")

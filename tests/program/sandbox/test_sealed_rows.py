@@ -15,7 +15,7 @@ from prismem_core.program.sandbox.sealed_memory import map_rows
 from prismem_core.program.sandbox.sealed_rows import LEAST_BYTES, SealedRows
 
 Build = Callable[..., str]
-COLUMNS = 1024
+COLUMNS = 8192
 ROWS = LEAST_BYTES // 4 // COLUMNS
 
 

@@ -135,8 +135,8 @@ class Call:
         self._send_rows(vectors)
 
     def _send_rows(self, rows: NDArray[np.float32]) -> None:
-        message = {"shape": list(rows.shape)}
         sealed = self._sealed.descriptor(rows)
+        message = {"shape": list(rows.shape), "sealed": sealed is not None}
         if sealed is None:
             self._channel.send(message, self._meter, rows=rows)
             return

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from prismem_core.program.sandbox.sealed_memory import seal
 
-LEAST_BYTES = 256 << 10
+LEAST_BYTES = 1 << 20
 """Below this a reply costs least through the socket (docs/benchmarks.md)."""
 
 _MOST_BYTES = 64 << 20

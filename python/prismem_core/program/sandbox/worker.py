@@ -103,9 +103,11 @@ class Worker:
         """One call to the engine that is answered by an array (n, d), the program's own to write into."""
         answer, sealed = self._exchange(message)
         rows, columns = answer["shape"]
-        if sealed is not None:
-            return map_rows(sealed, rows, columns)
-        return self.channel.receive_array(rows, columns)
+        if not answer["sealed"]:
+            return self.channel.receive_array(rows, columns)
+        if sealed is None:
+            raise OSError("the program left no room for the descriptor of its embeddings")
+        return map_rows(sealed, rows, columns)
 
     def _exchange(self, message: dict[str, Any]) -> tuple[dict[str, Any], int | None]:
         self.channel.send(message)
