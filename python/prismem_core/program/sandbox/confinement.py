@@ -9,11 +9,8 @@ import contextlib
 import os
 import signal
 from dataclasses import dataclass
-from typing import Literal
 
 from prismem_core.program.sandbox.kernel import calls, credentials, landlock, resource_limits, seccomp
-
-Fork = Literal["notify", "plain", "deny"]
 
 
 @dataclass(frozen=True)
@@ -26,7 +23,7 @@ class Plan:
     own_user: bool
     landlock: bool
     filter: bytes | None
-    fork: Fork
+    fork: seccomp.Fork
 
 
 def adopt_orphans() -> None:

@@ -221,7 +221,7 @@ def _plan(witnessed: set[str]) -> Any:
     from prismem_core.program.sandbox import confinement
     from prismem_core.program.sandbox.kernel import seccomp
 
-    fork: confinement.Fork = "plain"
+    fork: seccomp.Fork = "plain"
     if "seccomp" in witnessed:
         fork = "notify" if "copies" in witnessed else "deny"
     return confinement.Plan(
