@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import select
 import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -179,17 +180,17 @@ def test_a_pipeline_that_is_closed_or_forgotten_leaves_no_process(sandbox: Build
     assert all(worker.private_bytes() == 0 for worker in sandbox.opened[-2:])
 
 
-def kill(worker: MemoryWorker) -> None:
-    os.kill(worker.pid, signal.SIGKILL)
-    while worker.private_bytes():
-        pass
+def kill(worker: MemoryWorker, pid: int | None = None) -> None:
+    """Kill the worker, or the process `pid` that it dies with; returns when its copies have been sent their end too."""
+    ended = os.pidfd_open(worker.pid)
+    os.kill(pid or worker.pid, signal.SIGKILL)
+    assert select.select([ended], [], [], 30)[0]
+    os.close(ended)
 
 
 def kill_zygote(sandbox: BuildingSandbox) -> None:
     assert sandbox.zygote_pid is not None
-    os.kill(sandbox.zygote_pid, signal.SIGKILL)
-    while sandbox.opened[-1].private_bytes():
-        pass
+    kill(sandbox.opened[-1], sandbox.zygote_pid)
 
 
 @pytest.mark.parametrize("victim", ["workers", "zygote"])
