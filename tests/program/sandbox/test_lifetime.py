@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import children, descendants, running, wait_until
 
 from prismem_core.errors import CandidateError, SandboxError, WorkerLost
 from prismem_core.program.sandbox import Limits, MemoryWorker, Sandbox
@@ -22,42 +23,6 @@ from prismem_core.program.sandbox.recovery import again_if_lost
 Build = Callable[..., str]
 
 FOREVER = "import time\nwhile True:\n    time.sleep(1)"
-
-
-def children(pid: int) -> set[int]:
-    try:
-        return {int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}
-    except OSError:
-        return set()
-
-
-def descendants(pid: int) -> set[int]:
-    found = children(pid)
-    for child in tuple(found):
-        found |= descendants(child)
-    return found
-
-
-def running(pids: set[int]) -> set[int]:
-    """Those of `pids` that exist and are no zombies."""
-    alive = set()
-    for pid in pids:
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except OSError:
-            continue
-        if state not in "ZX":
-            alive.add(pid)
-    return alive
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 def zygote_of(sandbox: Sandbox) -> int:
