@@ -58,14 +58,24 @@ class WatchedProcess:
 
     def memory_bytes(self) -> int:
         """Resident memory, shared pages included; 0 once the process is gone or where the system hides it."""
+        return self._pages()[0] * _PAGE_BYTES
+
+    def anonymous_bytes(self) -> int:
+        """Resident memory that is of no file, pages that a fork shares included; 0 as `memory_bytes`."""
+        resident, of_files = self._pages()
+        return (resident - of_files) * _PAGE_BYTES
+
+    def _pages(self) -> tuple[int, int]:
+        """Resident pages, and those of them that are of files."""
         try:
             if self._memory is None:
                 if self._descriptor is None:
-                    return 0
+                    return 0, 0
                 self._memory = os.open(f"/proc/{self.pid}/statm", os.O_RDONLY | os.O_CLOEXEC)
-            return int(os.pread(self._memory, 128, 0).split()[1]) * _PAGE_BYTES
-        except (OSError, IndexError):
-            return 0
+            _, resident, of_files, *_ = os.pread(self._memory, 128, 0).split()
+        except (OSError, ValueError):
+            return 0, 0
+        return int(resident), int(of_files)
 
     def wait_status(self, patience_seconds: float) -> int | None:
         """How the process ended, as wait(2) tells it; None if it has not ended or where the kernel keeps no such note.

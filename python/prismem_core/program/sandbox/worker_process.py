@@ -238,10 +238,7 @@ class WorkerProcess:
         with contextlib.suppress(OSError, ValueError), open(f"/proc/{self.pid}/smaps_rollup", encoding="ascii") as file:
             kilobytes = [int(line.split()[1]) for line in file if line.startswith("Private_")]
             return sum(kilobytes) << 10
-        with contextlib.suppress(OSError, ValueError), open(f"/proc/{self.pid}/statm", encoding="ascii") as file:
-            _, resident, shared, *_ = (int(word) for word in file.read().split())
-            return (resident - shared) * os.sysconf("SC_PAGE_SIZE")
-        return 0
+        return self.clock.anonymous_bytes()
 
     def _order_copy(self, what: str, connection: socket.socket, meter: Meter) -> None:
         with meter.engine_time():
