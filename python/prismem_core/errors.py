@@ -79,6 +79,14 @@ class RoleError(PrismemError):
     exit_code = 7
 
 
+class BudgetError(RoleError):
+    """A cap on calls, tokens, money or time is reached: what was paid for is kept, a run resumes with a larger one."""
+
+
+class JudgeError(RoleError):
+    """Verdicts of a judge could not be read, however often it was asked (neither a zero nor the program's fault)."""
+
+
 class CandidateError(PrismemError):
     """A memory program failed while it ran: `kind` is `error`, `invalid`, `died` or `protocol`."""
 

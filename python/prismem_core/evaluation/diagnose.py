@@ -75,7 +75,7 @@ class Diagnoser:
                     task.id,
                     task.primary,
                     task.secondary,
-                    task.question,
+                    task.asked,
                     task.reference,
                     outcome.trace.answer,
                     outcome.scored.score or 0.0,

@@ -97,7 +97,7 @@ class Evaluator:
             if task.twin is not None:
                 asked.setdefault(task.twin, self._tasks[task.twin])
         order = list(asked.values())
-        result = self.pipeline.run(program, self.dataset.histories, [(t.history_id, t.question) for t in order])
+        result = self.pipeline.run(program, self.dataset.histories, [(t.history_id, t.asked) for t in order])
         traces = {task.id: self._cut(trace) for task, trace in zip(order, result.traces, strict=True)}
         outcomes: dict[str, Outcome] = {}
         failure = None

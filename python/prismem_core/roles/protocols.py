@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -50,12 +50,15 @@ class ChatRequest:
 
 @dataclass(frozen=True)
 class ChatReply:
-    """The text of a reply, its token counts and why it ended (`stop` or `length`)."""
+    """The text of a reply without its reasoning, its token counts as the model counted them and why it ended (`stop`
+    or `length`: cut by the output limit). `cached` says that it came from the execution cache.
+    """
 
     text: str
     input_tokens: int
     output_tokens: int
     finish_reason: str = "stop"
+    cached: bool = field(default=False, compare=False)
 
 
 @runtime_checkable
@@ -65,6 +68,17 @@ class Chat(Protocol):
     identity: str
 
     def complete(self, requests: Sequence[ChatRequest]) -> Sequence[ChatReply]: ...
+
+
+@runtime_checkable
+class CompletesEach(Protocol):
+    """A chat that hands over every reply as it comes, so that none that was paid for is lost with a later one.
+
+    `complete_each` gives (position in `requests`, reply) in the order of completion. Where a call fails or a budget is
+    spent it starts no further call, gives the replies of those under way, and then raises RoleError.
+    """
+
+    def complete_each(self, requests: Sequence[ChatRequest]) -> Iterator[tuple[int, ChatReply]]: ...
 
 
 @runtime_checkable
@@ -78,6 +92,17 @@ class Embedder(Protocol):
     dimension: int
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]: ...
+
+
+@runtime_checkable
+class CountsTokens(Protocol):
+    """An embedder whose model says how many tokens it read.
+
+    `embed_counted` gives the rows of `embed` and the tokens of each text; where the model counts a batch only, they are
+    shared out by length, so that their sum is what it said.
+    """
+
+    def embed_counted(self, texts: Sequence[str]) -> tuple[NDArray[np.float32], Sequence[int]]: ...
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from prismem_core.errors import DataError
 from prismem_core.tasks.capability import Capability
@@ -18,7 +19,9 @@ class Task:
     `evidence` holds the texts of the cited turns, `evidence_ids` the turns' ids. `metric` names the official metric:
     `f1`, `f1_multi`, `f1_first` (reference cut at the first `;`), `abstention` or `rubric`. `twin` is the id of the
     answerable task that must also be answered for an abstention to count (offline score), None where there is none.
-    `labelled` says that the source itself gave `secondary`, so that no rule guesses it.
+    `labelled` says that the source itself gave `secondary`, so that no rule guesses it. `benchmark` names the rules by
+    which a model judges the answer (`locomo`, `longmemeval`, `beam`, `perltqa`; "" for the general ones). `asked_at` is
+    when the question is put, in the words of the source; it is shown to a program with the question.
     """
 
     id: str
@@ -34,6 +37,13 @@ class Task:
     twin: str | None = None
     evidence_ids: tuple[str, ...] = ()
     labelled: bool = False
+    benchmark: str = ""
+    asked_at: str = ""
+
+    @property
+    def asked(self) -> str:
+        """The question as a memory program gets it."""
+        return f"{self.question} (asked on {self.asked_at})" if self.asked_at else self.question
 
     @property
     def expects_abstention(self) -> bool:
@@ -55,7 +65,8 @@ class Dataset:
     """Histories and tasks of one source.
 
     `repairs` counts what the loader had to mend, by kind; `digest` is the SHA-256 of the source files; `default_split`
-    maps `train`, `valid` and `test` to history ids and is empty where the source is too small to be split.
+    maps `train`, `valid` and `test` to history ids and is empty where the source is too small to be split. `notes` are
+    for the header of a result: what was excluded or corrected by the user's lists, the pinned revision of a known file.
     """
 
     name: str
@@ -65,6 +76,7 @@ class Dataset:
     default_split: Mapping[str, tuple[str, ...]]
     reply_words: int = 32
     repairs: Mapping[str, int] = field(default_factory=dict)
+    notes: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
     def _tasks_by_id(self) -> Mapping[str, Task]:
