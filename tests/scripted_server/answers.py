@@ -13,8 +13,8 @@ _BLOCK = re.compile(r"<([a-z_]+)-([0-9a-f]{12,})>\n(.*?)\n</\1-\2>", re.DOTALL)
 _WORD = re.compile(r"\w+", re.UNICODE)
 _STOP = frozenset(
     _WORD.findall(
-        "a an and are at be by did do does for from has have how in is it of on or that the to was were what when where "
-        "which who why with"
+        "a an and are at be by did do does for from has have how in is it of on or that the to was were what when "
+        "where which who why with"
     )
 )
 MESSAGE_TOKENS = 4
