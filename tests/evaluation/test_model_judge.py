@@ -176,7 +176,8 @@ def test_an_unreadable_verdict_is_asked_again_and_never_a_grade(reply: str) -> N
 def test_a_nugget_is_graded_with_one_of_three_numbers(number: Any) -> None:
     judge, chat = replying(score(number))
     assert judge.score(task(benchmark="beam", metric="rubric", rubric=NUGGETS[:1]), "3 cats") == Verdict(None)
-    assert len(chat.seen) == 3 and "0, 0.5 or 1" in chat.seen[1].prompt or "must be a number" in chat.seen[1].prompt
+    assert len(chat.seen) == 3
+    assert '"score" must be' in chat.seen[1].prompt
 
 
 @pytest.mark.parametrize("order", [[4], [-1], ["1"], [1.5], [True], 1, None, {"1": 2}])
