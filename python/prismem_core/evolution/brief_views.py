@@ -81,7 +81,7 @@ def _case(case: Case, extent: Extent) -> dict[str, Any]:
         "evidence": evidence_views(case.evidence, extent),
     }
     for view, own in zip(shown["evidence"], case.evidence, strict=False):
-        view["extracted_as"] = units_within(own.extracted_as, extent.excerpt, own.snippet)
+        view["extracted_as"] = _units(own, extent)
     return _counted(shown, len(case.evidence), "evidence_not_shown")
 
 
@@ -114,6 +114,11 @@ def evidence_views(evidence: Sequence[EvidenceView], extent: Extent) -> list[dic
             }
         )
     return views
+
+
+def _units(own: EvidenceView, extent: Extent) -> list[str]:
+    units = units_within(own.extracted_as, extent.excerpt, own.snippet)
+    return [excerpt(unit, extent.excerpt, [own.snippet]) for unit in units]
 
 
 def _counted(shown: dict[str, Any], total: int, name: str) -> dict[str, Any]:
@@ -247,7 +252,7 @@ def _pair(pair: PairedCase, parents: Mapping[Capability, str | None], base_id: s
 
 def version_view(case: Case, extent: Extent) -> dict[str, Any]:
     """One version's outputs on a case; `extracted_as` follows the case's pieces of evidence."""
-    units = [units_within(own.extracted_as, extent.excerpt, own.snippet) for own in case.evidence[: extent.evidence]]
+    units = [_units(own, extent) for own in case.evidence[: extent.evidence]]
     return {**output_view(case, extent), "extracted_as": units}
 
 

@@ -34,6 +34,8 @@ REFLECT = "reflect"
 CODE = "code"
 MAX_TOKENS = 65_536
 PROMPT_CHARS = 200_000
+# What a diagnosis, a plan or a summary may have; it is told on in prompts that must fit.
+MAX_TEXT = 16_000
 # Models that think before they answer repeat themselves without end where the likeliest word is always taken.
 TEMPERATURE = 0.6
 
@@ -222,6 +224,8 @@ def _texts(text: str, keys: Sequence[str]) -> dict[str, str]:
         # A blank diff is for the patcher to refuse, as any other that does not apply.
         if key != "code" and not value[key].strip():
             raise Unusable(f"the field {key!r} is blank")
+        if key != "code" and len(value[key]) > MAX_TEXT:
+            raise Unusable(f"the field {key!r} has {len(value[key]):,} characters; {MAX_TEXT:,} are allowed")
         try:
             value[key].encode("utf-8")
         except UnicodeEncodeError:
