@@ -193,8 +193,10 @@ class _FromSample:
 
 
 def _first_sample(brief: ParentBrief | IntegrationBrief, number: int) -> int:
-    """A number of 24 bits for each seed, iteration and attempt, times 64 for the tries: servers take it for a seed."""
-    return int(digest("sample", brief.seed, brief.iteration, number)[:6], 16) * 64
+    """A number of 20 bits for each seed, iteration and attempt, times 1,024 for the tries: a server may take it for a
+    seed, and those are of 32 bits.
+    """
+    return int(digest("sample", brief.seed, brief.iteration, number)[:5], 16) << 10
 
 
 def _schema(keys: Sequence[str]) -> dict[str, Any]:
