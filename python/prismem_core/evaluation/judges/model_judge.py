@@ -12,6 +12,11 @@ from prismem_core.roles.protocols import ChatRequest, Verdict
 from prismem_core.tasks.task import Task
 
 
+def judge_identity(chat: str) -> str:
+    """What a judge over the chat of that identity calls itself."""
+    return f"model judge {PROMPT_VERSION}: {chat}"
+
+
 class ModelJudge:
     """A `Judge` over any chat, by the rules of each task's benchmark (docs/judges.md).
 
@@ -22,7 +27,7 @@ class ModelJudge:
     """
 
     def __init__(self, chat: CompletesWithSalt, retries: int = 2, max_tokens: int = 8192) -> None:
-        self.identity = f"model judge {PROMPT_VERSION}: {chat.identity}"
+        self.identity = judge_identity(chat.identity)
         self._chat = chat
         self._retries = retries
         self._max_tokens = max_tokens
