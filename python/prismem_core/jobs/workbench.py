@@ -74,7 +74,7 @@ class Workbench:
             self.pipeline = Pipeline(*parts)
         judge = self.clients.chats["judge"]
         self.pipeline.clock.watch(getattr(judge, "meter", None))
-        self.evaluator = Evaluator(self.pipeline, dataset, self.roles.judge, self._scoring())
+        self.evaluator = Evaluator(self.pipeline, dataset, self.roles.judge, self._scoring(), self.pipeline.clock)
 
     def designer(self) -> Designer:
         """Who revises programs: the catalogue, or the models of reflection and coding."""
