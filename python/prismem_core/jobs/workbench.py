@@ -90,7 +90,9 @@ class Workbench:
             self._cached("reflection", reflection),
             self._cached("coding", coding),
             retries=self.settings.output_retries,
-            max_tokens=max(self.clients.max_tokens("reflection"), self.clients.max_tokens("coding")),
+            max_tokens=self.clients.max_tokens("reflection"),
+            coding_tokens=self.clients.max_tokens("coding"),
+            prompt_chars=self.settings.prompt_chars,
         )
 
     def _scoring(self) -> Scoring:
