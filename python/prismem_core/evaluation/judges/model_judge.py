@@ -22,10 +22,15 @@ class ModelJudge:
     """
 
     def __init__(self, chat: CompletesWithSalt, retries: int = 2, max_tokens: int = 8192) -> None:
-        self.identity = f"model judge {PROMPT_VERSION}: {chat.identity}"
+        self.identity = self.identity_with(chat.identity)
         self._chat = chat
         self._retries = retries
         self._max_tokens = max_tokens
+
+    @staticmethod
+    def identity_with(chat: str) -> str:
+        """What a judge over the chat of that identity calls itself; it holds the version of the prompts."""
+        return f"model judge {PROMPT_VERSION}: {chat}"
 
     def score(self, task: Task, answer: str) -> Verdict:
         """The verdict on one answer."""
