@@ -112,7 +112,8 @@ class Evaluator:
         order = list(asked.values())
         result = self.pipeline.run(program, self.dataset.histories, [(t.history_id, t.asked) for t in order])
         traces = {task.id: self._plain(trace) for task, trace in zip(order, result.traces, strict=True)}
-        outcomes = self._outcomes(tasks, traces)
+        with self.pipeline.clock.stage("score"):
+            outcomes = self._outcomes(tasks, traces)
         failure = None
         for task in tasks:
             broken = traces[task.id].failure

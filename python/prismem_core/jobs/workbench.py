@@ -99,10 +99,10 @@ class Workbench:
             return JudgeScoring(self.roles.judge)
         from prismem_core.evaluation.judges import ModelJudge
 
+        judge = self._cached("judge", chat)
+        self.pipeline.clock.watch(judge.meter)
         tokens = self.clients.max_tokens("judge")
-        return JudgeScoring(
-            ModelJudge(self._cached("judge", chat), retries=self.settings.output_retries, max_tokens=tokens)
-        )
+        return JudgeScoring(ModelJudge(judge, retries=self.settings.output_retries, max_tokens=tokens))
 
     def _cached(self, role: str, chat: Chat) -> CachedChat:
         return CachedChat(
