@@ -9,13 +9,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from prismem_core.errors import DataError
+from prismem_core.cache import ExecutionCache
+from prismem_core.errors import DataError, SettingsError
 from prismem_core.evaluation.agreement import Confusion, agreement
+from prismem_core.evaluation.judge import LexicalJudge
+from prismem_core.evaluation.judges import ModelJudge
 from prismem_core.evaluation.scoring import verdicts_of
+from prismem_core.jobs.model_tables import spec_of
+from prismem_core.jobs.models import ModelClients
+from prismem_core.jobs.settings import JobSettings
+from prismem_core.roles.cached import CachedChat
+from prismem_core.roles.ledger import Ledger
 from prismem_core.roles.protocols import Judge, ScoresAll
 from prismem_core.runs.report.tables import Table, number
-from prismem_core.tasks.task import Dataset
+from prismem_core.tasks.datasets import load
+from prismem_core.tasks.task import Task
 
+JUDGE_ROLE = "judge"
 _ROWS = "expected the rows that `prismem evaluate --questions FILE` writes"
 
 # Why an answer is in no comparison.
@@ -107,19 +117,50 @@ def _name(path: Path, rows: Mapping[tuple[str, str], Row]) -> str:
 
 
 def compare_judges(
-    questions: Path, dataset: Dataset, judges: Sequence[tuple[str, Judge | ScoresAll]]
+    questions: Path, data: str, specs: Sequence[str], settings: JobSettings, cache: Path | None = None
 ) -> dict[str, Any]:
     """The agreement of two judges, each asked about every answer of a question file, as plain JSON.
 
-    `dataset` has the tasks that the rows name; DataError for one it lacks. Raises RoleError when a model fails.
+    `data` holds the tasks that the rows name; DataError for one it lacks. `specs` name the judges as `--judge` does.
+    Raises RoleError when a model fails; what was judged by then is in the `cache`.
     """
+    if len(specs) != 2 or specs[0] == specs[1]:
+        raise SettingsError(f"two different judges are compared; got: {', '.join(specs) or 'none'}")
     rows = read_rows(questions)
+    dataset = load(data)
     whole = [row for row in rows.values() if not row.failed]
     asked = [(dataset.task(row.task), row.answer) for row in whole]
-    scores = [[verdict.score for verdict in verdicts_of(judge, asked)] for _, judge in judges]
+    ledger = Ledger(None)
+    judges = [settings.model_copy(update={"judge": spec, "record": None, "replay": None}) for spec in specs]
+    for judge in judges:
+        spec_of("judge", judge.model("judge"))
+    names, scores = [], []
+    with ExecutionCache(cache, memory_bytes=settings.cache_mib << 20, disk_bytes=settings.cache_bytes) as store:
+        for judge in judges:
+            name, found = _scores(judge, asked, store, ledger)
+            names.append(name)
+            scores.append(found)
     pairs = [(row.native_type, a, b) for row, a, b in zip(whole, *scores, strict=True)]
-    left_out = Counter({FAILED: len(rows) - len(whole)})
-    return _result([name for name, _ in judges], pairs, left_out)
+    result = _result(names, pairs, Counter({FAILED: len(rows) - len(whole)}))
+    return {**result, "calls": {role: usage.to_dict() for (role, _), usage in ledger.totals().items()}}
+
+
+def _scores(
+    settings: JobSettings, asked: Sequence[tuple[Task, str]], cache: ExecutionCache, ledger: Ledger
+) -> tuple[str, list[float | None]]:
+    """The name of the judge that the settings name and its scores; its client is closed before the next is opened."""
+    clients = ModelClients(settings)
+    try:
+        chat = clients.chats["judge"]
+        judge: Judge | ScoresAll = LexicalJudge()
+        if chat is not None:
+            # Made with what the ledger says was spent, so that a cap binds both judges together.
+            budget = clients.budget(settings, ledger)
+            cached = CachedChat(chat, cache, ledger, workers=settings.workers, role=JUDGE_ROLE, budget=budget)
+            judge = ModelJudge(cached, settings.output_retries, clients.max_tokens(JUDGE_ROLE))
+        return judge.identity, [verdict.score for verdict in verdicts_of(judge, asked)]
+    finally:
+        clients.close()
 
 
 def _result(
