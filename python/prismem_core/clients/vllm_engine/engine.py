@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import multiprocessing
 import queue
 import threading
 from collections import deque
@@ -92,8 +93,8 @@ class Engine:
         """Each call's position and vLLM's output, in the order in which they are finished.
 
         `calls` is read no further ahead than one window. `admit` is asked before each call, `begun` and `ended` are
-        told of it. When it, `calls` or the engine raises, no further call begins, those under way are given, then the error
-        is raised. A caller that stops reading ends its calls.
+        told of it. When it, `calls` or the engine raises, no further call begins, those under way are given, then the
+        error is raised. A caller that stops reading ends its calls.
         """
         llm = self.started()
         feed = _Feed(admit, begun, ended)
@@ -232,3 +233,5 @@ def _end(engine: Any) -> None:
     core = getattr(engine, "engine_core", None)
     if core is not None:
         core.shutdown()
+    # Asking for the children that live reaps those that have ended.
+    multiprocessing.active_children()
