@@ -124,19 +124,22 @@ def test_an_evaluation_goes_on_with_what_it_paid(
 
 
 def test_the_report_of_a_run_is_the_servers_count(evolution: Evolution, scripted_server: ScriptedServer) -> None:
-    evolution.start()
-    assert used(evolution.report()["models"]) == counted(scripted_server)
+    evolution.start(embedder=scripted_server.model("embedding"), judge=scripted_server.model("judge"))
+    models = evolution.report()["models"]
+    assert used(models) == counted(scripted_server)
+    assert set(models["roles"]) == {"chat", "embedder", "judge"}
 
 
 def test_a_run_at_its_budget_pauses_and_goes_on(evolution: Evolution, scripted_server: ScriptedServer) -> None:
-    evolution.start()
+    models = {"embedder": scripted_server.model("embedding")}
+    evolution.start(**models)
     whole, journal = scripted_server.totals, evolution.journal()
     tokens = whole["prompt_tokens"] + whole["completion_tokens"]
     for share in (0.2, 0.7):
         paused = evolution.another()
         scripted_server.reset()
         with pytest.raises(BudgetError, match="raise the cap"):
-            paused.start(budget={"tokens": int(tokens * share)})
+            paused.start(**models, budget={"tokens": int(tokens * share)})
         assert "iteration_finished" not in paused.kinds()[-1:]
         paused.resume(budget={"tokens": 10 * tokens})
         assert paused.journal() == journal

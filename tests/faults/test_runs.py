@@ -14,14 +14,9 @@ from tests.scripted_server.fixture import ScriptedServer
 
 
 def paid(server: ScriptedServer) -> Counter[str]:
-    """How often each request was answered, but for those a client makes for itself."""
-    delivered = [e for e in server.log if e["delivered"] and e["endpoint"] != "models"]
-    return Counter(
-        json.dumps({k: v for k, v in e["body"].items() if k != "input"} | {"n": i}, sort_keys=True)
-        if e["purpose"] == "other"
-        else json.dumps(e["body"], sort_keys=True)
-        for i, e in enumerate(delivered)
-    )
+    """How often each request of the pipeline was answered."""
+    answered = [e for e in server.log if e["delivered"] and e["purpose"] in ("extract", "plan", "answer", "judge")]
+    return Counter(json.dumps(entry["body"], sort_keys=True) for entry in answered)
 
 
 PROVIDER_FAILURES: list[dict[str, Any]] = [
