@@ -11,12 +11,14 @@ from prismem_core.errors import DataError, ProgramError, SettingsError
 from prismem_core.evaluation.score_table import summarise
 from prismem_core.jobs.evolution_job import UNSAFE_CACHE, silent, start_source
 from prismem_core.jobs.isolation import OnIsolation, confine, untold
+from prismem_core.jobs.models import prices
 from prismem_core.jobs.settings import JobSettings
-from prismem_core.jobs.workbench import Workbench
+from prismem_core.jobs.workbench import Workbench, role_identities
 from prismem_core.program.failure_words import explained
 from prismem_core.program.program import Program
 from prismem_core.program.validation import uses_collections
-from prismem_core.runs.report.tables import Table, number
+from prismem_core.runs.report.contents import model_usage
+from prismem_core.runs.report.tables import Table, model_table, number
 from prismem_core.tasks.capability import CAPABILITIES
 from prismem_core.tasks.datasets import load
 from prismem_core.tasks.datasets import summary as data_summary
@@ -57,7 +59,12 @@ def evaluate_programs(
         _check_writable(questions)
     announce(data_summary(dataset, parts))
     result: dict[str, Any] = {
-        "data": {"name": dataset.name, "digest": dataset.digest, "repairs": dict(dataset.repairs)},
+        "data": {
+            "name": dataset.name,
+            "digest": dataset.digest,
+            "repairs": dict(dataset.repairs),
+            "notes": dict(dataset.notes),
+        },
         "part": part,
         "interface": settings.interface,
         "questions": len(task_ids),
@@ -73,7 +80,7 @@ def evaluate_programs(
     ):
         isolation = confinement.isolation
         result["isolation"] = isolation.to_json()
-        result["roles"] = bench.roles.identities
+        result["roles"] = role_identities(settings)
         result["score"] = bench.evaluator.scoring.identity
         for name, source in sources.items():
             # All are loaded before the first is run, so that no work is lost to a name or a slip further on.
@@ -96,6 +103,10 @@ def evaluate_programs(
                 json.dumps({"program": name, "tier": isolation.tier, **outcome.to_dict()}, ensure_ascii=False)
                 for outcome in evaluation.outcomes.values()
             ]
+        result["models"] = model_usage(bench.ledger, prices(bench.clients.models))
+        timing = bench.pipeline.clock.report()
+        if timing["total"]["occupancy"] is not None:
+            result["timing"] = timing
         result["calls"] = {f"{role}/{stage}": usage.to_dict() for (role, stage), usage in bench.ledger.totals().items()}
         if settings.interface == "engine":
             result["launches"] = bench.ledger.launches().to_dict()
@@ -173,4 +184,25 @@ def evaluation_tables(result: Mapping[str, Any]) -> list[Table]:
         ("type", *(Path(name).name for name in programs)),
         tuple((t, *(number(p["native_types"][t]["official"]) for p in programs.values())) for t in types),
     )
-    return [scores, official]
+    asked = model_table(result["models"])
+    return [scores, official, *([] if asked is None else [asked]), *_timing(result.get("timing"))]
+
+
+def _timing(timing: Mapping[str, Any] | None) -> list[Table]:
+    """Where the time went, if a model with slots was called."""
+    if timing is None:
+        return []
+    total = timing["total"]
+    rows = [
+        (
+            name,
+            f"{row['wall_seconds']:.1f}",
+            f"{row['own_seconds']:.1f}",
+            f"{row['calls']:,}",
+            "-" if row["occupancy"] is None else f"{row['occupancy']:.1%}",
+        )
+        for name, row in [*timing["stages"].items(), ("all", total)]
+    ]
+    columns = ("stage", "seconds", "engine's own", "calls", "slots taken")
+    note = "The engine's own seconds are those in which no model was at work."
+    return [Table("Time by stage", columns, tuple(rows), note)]

@@ -89,7 +89,9 @@ class Embedder(Protocol):
     """
 
     identity: str
-    dimension: int
+
+    @property
+    def dimension(self) -> int: ...
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]: ...
 
