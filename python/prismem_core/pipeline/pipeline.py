@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -256,7 +256,9 @@ class Pipeline:
             try:
                 return self._extract(program, histories), planned.result()
             except BaseException:
-                self._chat.stop()
+                stop = getattr(self._chat, "stop", None)
+                if stop is not None:
+                    stop()
                 raise
 
     def _retrieve_all(
@@ -343,12 +345,12 @@ class Pipeline:
             [traces[i].question for i in whole],
             [traces[i].retrieved for i in whole],
             max_tokens=self.settings.max_tokens,
+            retries=self.settings.output_retries,
             salt=keys.answer,
         )
         for position, reply in zip(whole, replies, strict=True):
-            trace = traces[position]
-            usage.add("answer", 1, reply.input_tokens, reply.output_tokens)
-            traces[position] = Trace(trace.question, trace.query, trace.retrieved, reply.text.strip())
+            usage.add("answer", reply.calls, reply.input_tokens, reply.output_tokens)
+            traces[position] = replace(traces[position], answer=reply.text.strip(), defect=reply.defect)
         return traces
 
     def _memory(self, program: Program, keys: StageKeys, history: ExtractedHistory) -> BuiltMemory:
