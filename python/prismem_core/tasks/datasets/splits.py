@@ -36,6 +36,22 @@ def generic_split(history_ids: Sequence[str]) -> dict[str, tuple[str, ...]]:
     return {"train": ids[:train], "valid": ids[train : train + valid], "test": ids[train + valid :]}
 
 
+def spread(strata: Mapping[str, str]) -> list[str]:
+    """The ids, ordered so that each stratum is spread evenly: any stretch of it holds about its share of each.
+
+    `strata` maps ids to strata; inside one the order is kept.
+    """
+    members: dict[str, list[str]] = {}
+    for identifier, stratum in strata.items():
+        members.setdefault(stratum, []).append(identifier)
+    places = {
+        identifier: ((2 * rank + 1) / (2 * len(ids)), stratum)
+        for stratum, ids in members.items()
+        for rank, identifier in enumerate(ids)
+    }
+    return sorted(strata, key=places.__getitem__)
+
+
 def default_split(
     history_ids: Iterable[str], named: Mapping[str, tuple[str, ...]] | None = None
 ) -> dict[str, tuple[str, ...]]:
@@ -50,6 +66,7 @@ def read_split(path: str | Path) -> dict[str, tuple[str, ...]]:
     """The parts of a split file, `{"train": [...], "valid": [...], "test": [...]}` with history ids.
 
     A part left out is empty; `train` and `valid` must name something. That the ids exist is for Dataset.split to check.
+    `resolve_split` takes names of splits too.
     """
     path = Path(path)
     value = Source(path.parent).json(path)
