@@ -12,7 +12,7 @@ from typing import Annotated, NoReturn, TextIO
 import typer
 
 from prismem_core import __version__
-from prismem_core.cli import bench, cache, doctor, evaluate, evolve, explain_reuse, kernels, report, validate
+from prismem_core.cli import bench, cache, data, doctor, evaluate, evolve, explain_reuse, kernels, report, validate
 from prismem_core.errors import PrismemError
 
 app = typer.Typer(
@@ -54,6 +54,7 @@ app.command("doctor")(doctor.doctor_command)
 app.command("bench")(bench.bench_command)
 app.add_typer(cache.app, name="cache")
 app.add_typer(kernels.app, name="kernels")
+app.add_typer(data.app, name="data")
 
 
 _INTERRUPTED_CODE = 130

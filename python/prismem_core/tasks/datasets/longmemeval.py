@@ -91,8 +91,8 @@ def load_longmemeval(instances: Iterable[Any], name: str, source: Source, file: 
 
 
 def stratum(task: Task) -> str:
-    """What samples are stratified by: the question type, and abstention questions apart whatever their type."""
-    return "abstention" if task.expects_abstention else task.native_type
+    """What samples are stratified by: the question type; LongMemEval's abstention questions apart, whatever their type."""
+    return "abstention" if task.benchmark == "longmemeval" and task.expects_abstention else task.native_type
 
 
 def _add(instance: Any, position: int, draft: _Draft) -> None:

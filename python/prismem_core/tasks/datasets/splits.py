@@ -65,7 +65,8 @@ def default_split(
 def read_split(path: str | Path) -> dict[str, tuple[str, ...]]:
     """The parts of a split file, `{"train": [...], "valid": [...], "test": [...]}` with history ids.
 
-    A part left out is empty; `train` and `valid` must name something. That the ids exist is for Dataset.split to check.
+    A part left out is empty; `train` and `valid` must name something, unless `test` alone does. That the ids exist is
+    for Dataset.split to check.
     `resolve_split` takes names of splits too.
     """
     path = Path(path)
@@ -79,7 +80,8 @@ def read_split(path: str | Path) -> dict[str, tuple[str, ...]]:
     for part, ids in value.items():
         if not isinstance(ids, list) or not all(isinstance(item, str) for item in ids):
             raise DataError(f"split file {path}: part {part!r} must be a list of strings, not {json.dumps(ids)[:60]}")
-    for part in ("train", "valid"):
+    only_test = bool(value.get("test")) and not value.get("train") and not value.get("valid")
+    for part in () if only_test else ("train", "valid"):
         if not value.get(part):
             raise DataError(f"split file {path}: part {part!r} is empty; evolution needs train and valid conversations")
     return {part: tuple(value.get(part, ())) for part in PARTS}
