@@ -52,6 +52,7 @@ class EventLoop:
             try:
                 async with asyncio.timeout(CLOSE_SECONDS):
                     await farewell()
+                    await loop.shutdown_default_executor()
             finally:
                 loop.stop()
 
