@@ -291,6 +291,28 @@ def test_a_diagnosis_that_never_can_be_used_pauses_the_run(reply: str, problem: 
     assert len({request.sample for request in model.requests}) == 3
 
 
+def test_a_run_that_paused_over_a_diagnosis_asks_anew() -> None:
+    model = ScriptedModel({"reflect": [*[literally("{}")] * 5, says(diagnosis="temporal: x")]})
+    chat = CachedChat(model, ExecutionCache(), Ledger())
+    designer = PromptedDesigner(chat, chat, 1)
+    for asked_so_far in (2, 4):
+        with pytest.raises(RoleError, match="no diagnosis"):
+            designer.diagnose(parent_brief())
+        assert len(model.requests) == asked_so_far
+    assert designer.diagnose(parent_brief()).text == "temporal: x"
+    assert designer.diagnose(parent_brief()).text == "temporal: x"
+    assert len(model.requests) == 6, "what was answered is not asked again"
+
+
+def test_a_coders_failed_attempt_stays_one() -> None:
+    model = ScriptedModel({"code": [literally("{}")] * 2})
+    chat = CachedChat(model, ExecutionCache(), Ledger())
+    designer = PromptedDesigner(chat, chat, 1)
+    first, again = (designer.revise(parent_brief(), DIAGNOSIS, []) for _ in range(2))
+    assert first == again and first.problem == "the reply has no field 'summary'"
+    assert len(model.requests) == 2
+
+
 def test_a_plan_that_never_can_be_used_pauses_the_run() -> None:
     model = ScriptedModel({"reflect": [literally('{"Step-by-step plan": "x', "length")]})
     chat = CachedChat(model, ExecutionCache(), Ledger())
