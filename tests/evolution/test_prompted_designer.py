@@ -73,6 +73,10 @@ def record(iteration: int, program: str | None, **changes: Any) -> RevisionRecor
     return replace(own, **changes)
 
 
+def noted(source: str, words: str) -> str:
+    return source + f"# {words}\n" if words else source
+
+
 def parent_brief(stage: str = "cold_start", words: str = "", **changes: Any) -> ParentBrief:
     cold = stage == "cold_start"
     table = DiagnosticsTable({T: DiagnosticsRow(7, 0.3125, 0.5, None, 0.75)}, Lengths(10, 20))
@@ -81,7 +85,7 @@ def parent_brief(stage: str = "cold_start", words: str = "", **changes: Any) -> 
         stage="cold_start" if cold else "refinement",
         iteration=5,
         parent_id="n01",
-        source=SEED,
+        source=noted(SEED, words),
         target=None if cold else T,
         accuracy={F: 0.75, T: 0.5},
         train=0.625,
@@ -96,13 +100,14 @@ def parent_brief(stage: str = "cold_start", words: str = "", **changes: Any) -> 
 
 def integration_brief(words: str = "") -> IntegrationBrief:
     def view(capability: Capability, program: str, source: str, distance: int) -> SpecialistView:
+        source = noted(source, f"{words} {program}" if words else "")
         return SpecialistView(capability, program, source, distance, 0.25, {T: 0.75}, "n02", program == "n01")
 
     kept = SEED.replace("self.memories", "self.kept")
     return IntegrationBrief(
         iteration=18,
         base_id="n01",
-        source=SEED,
+        source=noted(SEED, words),
         accuracy={F: 0.75, T: 0.5},
         train=0.625,
         lengths=Lengths(123.4, 5678.9),
