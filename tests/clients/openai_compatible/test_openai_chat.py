@@ -180,7 +180,7 @@ def test_a_batch_whose_client_is_closed_fails_at_once(make: Any, scripted_server
 
 
 def test_an_iterator_that_is_left_ends_its_calls(make: Any, scripted_server: Any) -> None:
-    scripted_server.play({"contains": "number0.", "do": {}}, default={"hold": True})
+    scripted_server.play({"contains": "number0.", "do": {"hold": False}}, default={"hold": True})
     chat = make.chat(scripted_server, concurrency=4)
     each = chat.complete_each(questions(9))
     assert next(each)[0] == 0
