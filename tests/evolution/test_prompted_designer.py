@@ -199,19 +199,21 @@ def test_no_score_of_the_validation_questions_is_shown(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_prompt_keeps_to_its_limit_and_shows_what_fits(name: str) -> None:
+def test_a_prompt_keeps_to_its_limit_and_shows_what_fits(name: str, caplog: pytest.LogCaptureFixture) -> None:
     words = "\n".join(f"word {i} of a long text" for i in range(200))
     whole = asked(name, words, prompt_chars=10**9)
     sizes = [len(asked(name, words, prompt_chars=limit).prompt) for limit in (PROMPT_CHARS, 100_000, 60_000, 30_000)]
     assert sizes == sorted(sizes, reverse=True)
     assert all(size <= limit for size, limit in zip(sizes, (PROMPT_CHARS, 100_000, 60_000, 30_000), strict=True))
     assert SEED in whole.prompt and SEED in asked(name, words, prompt_chars=30_000).prompt
-    with pytest.raises(RoleError, match=r"prompt_chars allows 5,000; raise it") as error:
-        asked(name, words, prompt_chars=5_000)
-    assert "\n" not in str(error.value) and "word 1" not in str(error.value)
+    with caplog.at_level("WARNING"):
+        assert SEED in asked(name, words, prompt_chars=5_000).prompt
+    [warned] = caplog.records
+    assert "characters at its shortest, prompt_chars allows 5,000" in warned.getMessage()
+    assert "word 1" not in warned.getMessage()
 
 
-def test_specialists_become_diffs_before_anything_is_refused() -> None:
+def test_specialists_become_diffs_where_space_is_short() -> None:
     lines = "".join(f"# line {i}\n" for i in range(2000))
     brief = integration_brief()
     own = [replace(view, source=view.source + lines) for view in brief.specialists[:3]]
@@ -240,6 +242,15 @@ def test_the_interface_is_that_of_the_backend() -> None:
     assert interface_prompt("engine") in model.requests[0].prompt
 
 
+def test_reflection_and_coder_have_limits_of_their_own() -> None:
+    model = ScriptedModel({"reflect": [literally(REPLY)], "code": [literally(REPLY)]})
+    chat = CachedChat(model, ExecutionCache(), Ledger())
+    designer = PromptedDesigner(chat, chat, max_tokens=100, coding_tokens=200)
+    designer.diagnose(parent_brief())
+    designer.revise(parent_brief(), DIAGNOSIS, [])
+    assert [request.max_tokens for request in model.requests] == [100, 200]
+
+
 def test_identity_names_both_models_and_the_prompts() -> None:
     first, second = ScriptedModel({}), ScriptedModel({})
     second.identity = "another-model"
@@ -250,7 +261,7 @@ def test_identity_names_both_models_and_the_prompts() -> None:
     assert designer.identity != PromptedDesigner(coding, reflection).identity
     assert designer.identity == PromptedDesigner(reflection, coding, 5, 99, prompt_chars=10_000).identity
     assert version("reflection", "integration") != version("reflection", "refinement")
-    with pytest.raises(ArgumentError, match="prompt_chars 0"):
+    with pytest.raises(ArgumentError, match="prompt_chars 0 at least 1"):
         PromptedDesigner(reflection, coding, prompt_chars=0)
 
 

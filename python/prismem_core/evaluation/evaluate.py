@@ -11,6 +11,7 @@ from prismem_core.evaluation.judge import LexicalJudge, cut_reply
 from prismem_core.evaluation.metrics import evidence_recall
 from prismem_core.evaluation.scoring import Finished, Scored, Scoring, verdicts_of
 from prismem_core.pipeline.pipeline import ExtractedHistory, Pipeline
+from prismem_core.pipeline.stage_clock import StageClock
 from prismem_core.pipeline.structured import without_reasoning
 from prismem_core.pipeline.trace import Defect, Failure, StageUsage, Trace
 from prismem_core.program.program import Program
@@ -86,7 +87,15 @@ class Evaluator:
     judge does, since the model's verdict is the score then.
     """
 
-    def __init__(self, pipeline: Pipeline, dataset: Dataset, judge: Judge | ScoresAll, scoring: Scoring) -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        dataset: Dataset,
+        judge: Judge | ScoresAll,
+        scoring: Scoring,
+        clock: StageClock | None = None,
+    ) -> None:
+        self._clock = clock or StageClock()
         self.pipeline = pipeline
         self.dataset = dataset
         self.scoring = scoring
@@ -114,7 +123,7 @@ class Evaluator:
         order = list(asked.values())
         result = self.pipeline.run(program, self.dataset.histories, [(t.history_id, t.asked) for t in order])
         traces = {task.id: self._plain(trace) for task, trace in zip(order, result.traces, strict=True)}
-        with self.pipeline.clock.stage("score"):
+        with self._clock.stage("score"):
             outcomes = self._outcomes(tasks, traces)
         failure = None
         for task in tasks:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from prismem_core.errors import RoleError
 from prismem_core.tasks.text import dice
 
 MARK = "(...)"
@@ -48,18 +47,14 @@ EXTENTS: tuple[Extent, ...] = (
 )
 
 
-def fitted(render: Callable[[Extent], tuple[str, str]], limit: int, what: str) -> tuple[str, str]:
-    """The richest system and prompt text of at most `limit` characters; RoleError where even the shortest is longer."""
-    size = 0
+def fitted(render: Callable[[Extent], tuple[str, str]], limit: int) -> tuple[str, str]:
+    """The richest system and prompt text of at most `limit` characters, the shortest where none fits."""
+    system = prompt = ""
     for extent in EXTENTS:
         system, prompt = render(extent)
-        size = len(system) + len(prompt)
-        if size <= limit:
-            return system, prompt
-    raise RoleError(
-        f"the prompt for {what} has {size:,} characters at its shortest and prompt_chars allows {limit:,}; raise it, "
-        "with a model whose context holds that, and resume the run"
-    )
+        if len(system) + len(prompt) <= limit:
+            break
+    return system, prompt
 
 
 def excerpt(text: str, budget: int, focus: Sequence[str] = ()) -> str:

@@ -6,6 +6,7 @@ Its decisions are its models' replies, which the cache keeps: a run that is resu
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -29,6 +30,8 @@ from prismem_core.program.interface_prompt import interface_prompt
 from prismem_core.prompts.catalog import render, version
 from prismem_core.roles.protocols import ChatReply, ChatRequest
 from prismem_core.tasks.capability import Capability
+
+_LOGGER = logging.getLogger("prismem_core")
 
 REFLECT = "reflect"
 CODE = "code"
@@ -61,8 +64,10 @@ class PromptedDesigner:
 
     A reply that is no object of the wanted fields, is cut or is empty is asked for again with the problem, up to
     `retries` times. Then a diagnosis or a plan raises RoleError (the run pauses; nothing is counted), a coder's reply
-    is a failed attempt with the problem as its error. A prompt has at most `prompt_chars` characters: beyond, texts are
-    shown shorter and fewer, and RoleError says so where even that does not fit.
+    is a failed attempt with the problem as its error. `max_tokens` bounds a reply of the reflection model,
+    `coding_tokens` (the same, by default) one of the coder. Where a prompt would exceed `prompt_chars` characters it
+    shows texts shorter and fewer; programs, plan and interface are never cut, so one may still be longer (a warning
+    says so, once), and its model decides.
     """
 
     def __init__(
@@ -72,19 +77,22 @@ class PromptedDesigner:
         retries: int = 2,
         max_tokens: int = MAX_TOKENS,
         *,
+        coding_tokens: int | None = None,
         prompt_chars: int = PROMPT_CHARS,
         temperature: float = TEMPERATURE,
     ) -> None:
-        if retries < 0 or max_tokens < 1 or prompt_chars < 1:
+        coding_tokens = max_tokens if coding_tokens is None else coding_tokens
+        if retries < 0 or min(max_tokens, coding_tokens, prompt_chars) < 1:
             raise ArgumentError(
-                f"PromptedDesigner: retries {retries}, max_tokens {max_tokens} and prompt_chars {prompt_chars} must "
-                "be at least 0, 1 and 1"
+                f"PromptedDesigner: retries {retries} must be at least 0, max_tokens {max_tokens}, coding_tokens "
+                f"{coding_tokens} and prompt_chars {prompt_chars} at least 1"
             )
         self._reflection = reflection
         self._coding = coding
         self._retries = retries
-        self._max_tokens = max_tokens
+        self._max_tokens = {REFLECT: max_tokens, CODE: coding_tokens}
         self._prompt_chars = prompt_chars
+        self._warned = False
         self._temperature = temperature
         self.identity = (
             f"prompted/1 (reflection {reflection.identity}; coding {coding.identity}; prompts {version(*_TEMPLATES)})"
@@ -165,18 +173,29 @@ class PromptedDesigner:
         make: Callable[[Extent, str], tuple[str, str]],
     ) -> Answered[dict[str, str]]:
         def request(_: int, problem: str) -> ChatRequest:
-            system, prompt = fitted(lambda extent: make(extent, problem), self._prompt_chars, what)
+            system, prompt = fitted(lambda extent: make(extent, problem), self._prompt_chars)
+            self._warn(what, len(system) + len(prompt))
             return ChatRequest(
                 purpose,
                 system,
                 prompt,
                 schema=_schema(keys),
-                max_tokens=self._max_tokens,
+                max_tokens=self._max_tokens[purpose],
                 temperature=self._temperature,
             )
 
         own = _FromSample(chat, _first_sample(brief, number))
         return ask_structured(own, request, 1, lambda _, text: _texts(text, keys), self._retries)[0]
+
+    def _warn(self, what: str, size: int) -> None:
+        if size > self._prompt_chars and not self._warned:
+            self._warned = True
+            _LOGGER.warning(
+                "the prompt for %s has %s characters at its shortest, prompt_chars allows %s; it is sent all the same",
+                what,
+                f"{size:,}",
+                f"{self._prompt_chars:,}",
+            )
 
 
 class _FromSample:

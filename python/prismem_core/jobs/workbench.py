@@ -74,7 +74,7 @@ class Workbench:
             self.pipeline = Pipeline(*parts)
         judge = self.clients.chats["judge"]
         self.pipeline.clock.watch(getattr(judge, "meter", None))
-        self.evaluator = Evaluator(self.pipeline, dataset, self.roles.judge, self._scoring())
+        self.evaluator = Evaluator(self.pipeline, dataset, self.roles.judge, self._scoring(), self.pipeline.clock)
 
     def designer(self) -> Designer:
         """Who revises programs: the catalogue, or the models of reflection and coding."""
@@ -90,7 +90,9 @@ class Workbench:
             self._cached("reflection", reflection),
             self._cached("coding", coding),
             retries=self.settings.output_retries,
-            max_tokens=max(self.clients.max_tokens("reflection"), self.clients.max_tokens("coding")),
+            max_tokens=self.clients.max_tokens("reflection"),
+            coding_tokens=self.clients.max_tokens("coding"),
+            prompt_chars=self.settings.prompt_chars,
         )
 
     def _scoring(self) -> Scoring:
