@@ -60,12 +60,11 @@ class OpenAIClient:
         self._make_anew()
 
         async def farewell() -> None:
-            slots.fail_all()
             sdk, self._sdk = self._sdk, None
             if sdk is not None:
                 await sdk.close()
 
-        self._loop.close(farewell)
+        self._loop.close(slots.fail_all, farewell)
 
     def _make_anew(self) -> None:
         """What belongs to one event loop."""
