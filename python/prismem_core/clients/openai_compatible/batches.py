@@ -67,12 +67,8 @@ class Slots:
     def fail_all(self) -> None:
         """End every batch; to be called in the loop."""
         for batch in list(self._open):
-            batch.failure = batch.failure or _closed()
+            batch.failure = batch.failure or RoleError("the client was closed while calls were under way; open it anew")
             batch.abandon()
-
-
-def _closed() -> RoleError:
-    return RoleError("the client was closed while calls were under way; open it anew")
 
 
 class _Batch(Generic[T]):
@@ -103,10 +99,6 @@ class _Batch(Generic[T]):
     async def _finish(self, on_end: Callable[[], None]) -> None:
         try:
             await asyncio.wait(self._tasks)
-        except asyncio.CancelledError:
-            # The loop is being closed: what is missing must not pass for a batch that ended.
-            self.failure = self.failure or _closed()
-            raise
         finally:
             on_end()
             self.results.put(_End())
