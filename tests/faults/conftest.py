@@ -172,21 +172,25 @@ def talks(tmp_path: Path) -> Path:
 Evaluate = Callable[..., dict[str, Any]]
 
 
-@pytest.fixture
-def evaluate(scripted_server: ScriptedServer, talks: Path) -> Evaluate:
-    """`prismem evaluate` of the seed on the talks, with the scripted server as the task model.
-
-    `task` holds further settings of that model, `job` of the job, `cache` names a cache directory.
-    """
-    pytest.importorskip("openai")
+def evaluate_talks(
+    talks: Path, program: str = "seed", cache: Path | None = None, task: Any = None, **job: Any
+) -> dict[str, Any]:
+    """`prismem evaluate` of a program on the talks; `task` holds settings of the task model, `job` of the job."""
     from prismem_core.jobs.evaluation_job import evaluate_programs
     from prismem_core.jobs.settings import build_job_settings
 
-    def run(program: str = "seed", cache: Path | None = None, task: Any = None, **job: Any) -> dict[str, Any]:
-        models = {"task": {"retries": 4, "timeout_seconds": 60.0, **(task or {})}, **job.pop("models", {})}
-        models["task"].setdefault("model", scripted_server.model())
-        settings = build_job_settings({"embedder": "hashing", "reranker": False, "models": models, **job})
-        return evaluate_programs([program], str(talks), None, "all", settings, cache)
+    models = {"task": {"retries": 4, "timeout_seconds": 60.0, **(task or {})}, **job.pop("models", {})}
+    settings = build_job_settings({"embedder": "hashing", "reranker": False, "models": models, **job})
+    return evaluate_programs([program], str(talks), None, "all", settings, cache)
+
+
+@pytest.fixture
+def evaluate(scripted_server: ScriptedServer, talks: Path) -> Evaluate:
+    """`evaluate_talks` with the scripted server as the task model."""
+    pytest.importorskip("openai")
+
+    def run(program: str = "seed", task: Any = None, **job: Any) -> dict[str, Any]:
+        return evaluate_talks(talks, program, task={"model": scripted_server.model(), **(task or {})}, **job)
 
     return run
 

@@ -90,5 +90,5 @@ def test_a_run_resumes_with_a_server_that_was_gone(own_server: ScriptedServer, t
     both = answered(own_server)
     # Both runs asked the same, and each asked it once.
     assert {body: count * 2 for body, count in whole.items()} == dict(both)
-    report = paused.report()["models"]["total"]
+    report = paused.report()["models"]["roles"]["chat"]
     assert report["calls"] == sum(whole.values())

@@ -79,7 +79,11 @@ class OpenAIChat(OpenAIClient):
                 raise refusal.error from None
         own = digest("schema", dict(request.schema))
         while True:
-            form, strict = await self._form(own, stopped)
+            try:
+                form, strict = await self._form(own, stopped)
+            except Refusal as refusal:
+                # A probe that is refused for another reason than its form is refused as the call itself would be.
+                raise refusal.error from None
             try:
                 return self._reply(request, await self._ask(request, form, strict, stopped))
             except Refusal as refusal:
