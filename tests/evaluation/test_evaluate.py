@@ -103,7 +103,8 @@ def test_an_unreadable_judge_is_no_zero() -> None:
     used, _ = evaluator({ASKED.question: "a grey kitten", TWIN.question: ABSTENTION}, JudgeScoring(Unreadable()))
     found = used.evaluate(Program(""), ["q0"])
     assert found.scores == {} and found.outcomes["q0"].scored.score is None
-    assert found.failure is not None and found.failure[1].kind == "unscored"
+    assert found.unscored == ("q0",) and found.failure is None, "the candidate is not to blame"
+    assert found.outcomes["q0"].official.score == 1.0
 
 
 def test_replies_are_cut_before_they_are_judged() -> None:

@@ -9,6 +9,16 @@ from typing import Annotated
 import typer
 
 from prismem_core.cli.isolation import tell_isolation
+from prismem_core.cli.models import (
+    BudgetOption,
+    ChatOption,
+    EmbedderOption,
+    JudgeOption,
+    RecordOption,
+    ReplayOption,
+    merged,
+    model_values,
+)
 from prismem_core.cli.options import (
     Data,
     Device,
@@ -32,6 +42,12 @@ def evaluate_command(
     data: Data,
     split: SplitFile = None,
     part: Annotated[str, typer.Option("--part", help="train, valid, test or all.")] = "test",
+    chat: ChatOption = None,
+    judge: JudgeOption = None,
+    embedder: EmbedderOption = None,
+    budget: BudgetOption = None,
+    record: RecordOption = None,
+    replay: ReplayOption = None,
     interface: InterfaceOption = None,
     workers: Workers = None,
     device: Device = None,
@@ -67,8 +83,10 @@ def evaluate_command(
         "interface": interface,
         "sandbox_require": require,
         "verify_reuse": verify_reuse,
+        **model_values(chat=chat, judge=judge, embedder=embedder, record=record, replay=replay, budget=budget),
     }
-    job, _ = load_job_settings(settings, {**job_sets, **{k: v for k, v in given.items() if v is not None}}, {})
+    given_values = {key: value for key, value in given.items() if value is not None}
+    job, _ = load_job_settings(settings, merged(job_sets, given_values), {})
     parts = None if split is None else read_split(split)
     console = make_console()
 

@@ -9,6 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from prismem_core.cli.isolation import tell_isolation
+from prismem_core.cli.models import (
+    BudgetOption,
+    ChatOption,
+    DesignerOption,
+    EmbedderOption,
+    JudgeOption,
+    RecordOption,
+    ReplayOption,
+    merged,
+    model_values,
+)
 from prismem_core.cli.options import (
     Data,
     Device,
@@ -39,6 +50,13 @@ def evolve_command(
     seed: Annotated[int | None, typer.Option("--seed", help="Seed of every random choice; 0 by default.")] = None,
     workers: Workers = None,
     device: Device = None,
+    chat: ChatOption = None,
+    judge: JudgeOption = None,
+    designer: DesignerOption = None,
+    embedder: EmbedderOption = None,
+    budget: BudgetOption = None,
+    record: RecordOption = None,
+    replay: ReplayOption = None,
     interface: InterfaceOption = None,
     reuse: Annotated[str | None, typer.Option("--reuse", help="content, paper or off.")] = None,
     cache: Annotated[
@@ -60,6 +78,8 @@ def evolve_command(
       prismem evolve --data sample --run runs/first
 
       prismem evolve --data locomo10.json --split split.json --run runs/locomo --set T2=6
+
+      prismem evolve --data my.jsonl --run runs/mine --chat openai:Qwen/Qwen3-8B@http://localhost:8000/v1
     """
     from prismem_core.jobs.evolution_job import EvolutionJob, start_run, start_source
     from prismem_core.jobs.settings import JobSettings, load_job_settings
@@ -68,17 +88,26 @@ def evolve_command(
     job_sets, evolution_sets = parse_sets(sets, set(JobSettings.model_fields))
     job_settings, evolution_settings = load_job_settings(
         settings,
-        {
-            **job_sets,
-            **_given(
+        merged(
+            job_sets,
+            _given(
                 workers=workers,
                 device=device,
                 reuse=reuse,
                 interface=interface,
                 sandbox_require=require,
                 verify_reuse=verify_reuse,
+                **model_values(
+                    chat=chat,
+                    judge=judge,
+                    designer=designer,
+                    embedder=embedder,
+                    record=record,
+                    replay=replay,
+                    budget=budget,
+                ),
             ),
-        },
+        ),
         {**evolution_sets, **_given(seed=seed, strategy=strategy)},
     )
     job = EvolutionJob(
@@ -109,6 +138,11 @@ def resume_command(
     workers: Workers = None,
     device: Device = None,
     data: Annotated[str | None, typer.Option("--data", help="Where the data set lies now, if it has moved.")] = None,
+    moved: Annotated[
+        list[str] | None,
+        typer.Option("--moved", help="A server that has moved, with the same model.", metavar="OLD_URL=NEW_URL"),
+    ] = None,
+    budget: BudgetOption = None,
     require: Require = None,
     unsafe_no_sandbox: Unsafe = False,
     verify_reuse: VerifyReuse = None,
@@ -127,6 +161,8 @@ def resume_command(
             workers=workers,
             device=device,
             data=data,
+            moved=moved or (),
+            budget=model_values(budget=budget).get("budget"),
             watch=observer.watch,
             require=require,
             unsafe=unsafe_no_sandbox,

@@ -74,7 +74,10 @@ Workers = Annotated[int | None, typer.Option("--workers", help="Threads; never c
 
 
 def parse_sets(pairs: list[str] | None, job_keys: set[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """`--set` values by table (job, evolution), read as TOML values, else as text; raises SettingsError without `=`."""
+    """`--set` values by table (job, evolution), read as TOML values, else as text; raises SettingsError without `=`.
+
+    `models.ROLE.KEY` and `budget.KEY` stand for a key of those tables.
+    """
     import tomllib
 
     from prismem_core.evolution.settings import EvolutionSettings, unknown_setting
@@ -90,6 +93,13 @@ def parse_sets(pairs: list[str] | None, job_keys: set[str]) -> tuple[dict[str, A
             value = tomllib.loads(f"value = {text}")["value"]
         except tomllib.TOMLDecodeError:
             value = text
+        if key.startswith(("models.", "budget.")):
+            table = job
+            *path, last = key.split(".")
+            for name in path:
+                table = table.setdefault(name, {})
+            table[last] = value
+            continue
         if key not in job_keys and key not in EvolutionSettings.model_fields:
             raise SettingsError(unknown_setting(key, [*sorted(job_keys), *EvolutionSettings.model_fields]))
         (job if key in job_keys else evolution)[key] = value

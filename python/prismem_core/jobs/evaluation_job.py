@@ -11,12 +11,14 @@ from prismem_core.errors import DataError, ProgramError, SettingsError
 from prismem_core.evaluation.score_table import summarise
 from prismem_core.jobs.evolution_job import UNSAFE_CACHE, silent, start_source
 from prismem_core.jobs.isolation import OnIsolation, confine, untold
+from prismem_core.jobs.models import prices
 from prismem_core.jobs.settings import JobSettings
-from prismem_core.jobs.workbench import Workbench
+from prismem_core.jobs.workbench import Workbench, role_identities
 from prismem_core.program.failure_words import explained
 from prismem_core.program.program import Program
 from prismem_core.program.validation import uses_collections
-from prismem_core.runs.report.tables import Table, number
+from prismem_core.runs.report.contents import model_usage
+from prismem_core.runs.report.tables import Table, model_table, number
 from prismem_core.tasks.capability import CAPABILITIES
 from prismem_core.tasks.datasets import load
 from prismem_core.tasks.datasets import summary as data_summary
@@ -57,7 +59,12 @@ def evaluate_programs(
         _check_writable(questions)
     announce(data_summary(dataset, parts))
     result: dict[str, Any] = {
-        "data": {"name": dataset.name, "digest": dataset.digest, "repairs": dict(dataset.repairs)},
+        "data": {
+            "name": dataset.name,
+            "digest": dataset.digest,
+            "repairs": dict(dataset.repairs),
+            "notes": dict(dataset.notes),
+        },
         "part": part,
         "interface": settings.interface,
         "questions": len(task_ids),
@@ -73,7 +80,7 @@ def evaluate_programs(
     ):
         isolation = confinement.isolation
         result["isolation"] = isolation.to_json()
-        result["roles"] = bench.roles.identities
+        result["roles"] = role_identities(settings)
         result["score"] = bench.evaluator.scoring.identity
         for name, source in sources.items():
             # All are loaded before the first is run, so that no work is lost to a name or a slip further on.
@@ -96,6 +103,10 @@ def evaluate_programs(
                 json.dumps({"program": name, "tier": isolation.tier, **outcome.to_dict()}, ensure_ascii=False)
                 for outcome in evaluation.outcomes.values()
             ]
+        result["models"] = model_usage(bench.ledger, prices(bench.clients.models))
+        timing = bench.pipeline.clock.report()
+        if timing["total"]["occupancy"] is not None:
+            result["timing"] = timing
         result["calls"] = {f"{role}/{stage}": usage.to_dict() for (role, stage), usage in bench.ledger.totals().items()}
         if settings.interface == "engine":
             result["launches"] = bench.ledger.launches().to_dict()
@@ -166,11 +177,49 @@ def evaluation_tables(result: Mapping[str, Any]) -> list[Table]:
         "recall",
         "chars",
     )
-    scores = Table(f"{result['score']} on {result['questions']} {result['part']} questions", columns, tuple(rows))
+    title = f"{result['score']} on {result['questions']} {result['part']} questions"
+    scores = Table(title, columns, tuple(rows), _left_out(programs))
     types = list(dict.fromkeys(t for p in programs.values() for t in p["native_types"]))
     official = Table(
         "Official metric by native type",
         ("type", *(Path(name).name for name in programs)),
         tuple((t, *(number(p["native_types"][t]["official"]) for p in programs.values())) for t in types),
     )
-    return [scores, official]
+    asked = model_table(result["models"])
+    return [scores, official, *([] if asked is None else [asked]), *_timing(result.get("timing"))]
+
+
+def _timing(timing: Mapping[str, Any] | None) -> list[Table]:
+    """Where the time went, if a model with slots was called."""
+    if timing is None:
+        return []
+    total = timing["total"]
+    rows = [
+        (
+            name,
+            f"{row['wall_seconds']:.1f}",
+            f"{row['own_seconds']:.1f}",
+            f"{row['calls']:,}",
+            "-" if row["occupancy"] is None else f"{row['occupancy']:.1%}",
+        )
+        for name, row in [*timing["stages"].items(), ("all", total)]
+    ]
+    columns = ("stage", "seconds", "engine's own", "calls", "slots taken")
+    note = "The engine's own seconds are those in which no model was at work."
+    return [Table("Time by stage", columns, tuple(rows), note)]
+
+
+def _left_out(programs: Mapping[str, Any]) -> str:
+    """Which answers are in no mean, and which were scored although there is something wrong with them."""
+    said = []
+    for name, summary in programs.items():
+        counts = {
+            "without a verdict that could be read": summary["unscored"],
+            "with an empty answer": summary["unread_answers"],
+            "with an answer cut by the output limit": summary["cut_answers"],
+        }
+        found = [f"{count} {what}" for what, count in counts.items() if count]
+        if found:
+            scored = f"{summary['scored']} of {summary['questions']} questions scored"
+            said.append(f"{Path(name).name}: {scored}; {', '.join(found)}")
+    return ". ".join(said)

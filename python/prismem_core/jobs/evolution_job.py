@@ -14,15 +14,15 @@ from prismem_core.cache import MAX_NAME
 from prismem_core.errors import CacheError, DataError, ProgramError, RunError, SettingsError
 from prismem_core.evaluation.evaluate import Evaluation
 from prismem_core.evaluation.score_table import summarise
-from prismem_core.evolution.catalog_designer import CatalogDesigner
 from prismem_core.evolution.engine import evolve
 from prismem_core.evolution.laboratory import Observer
 from prismem_core.evolution.settings import EvolutionSettings, build_settings
 from prismem_core.evolution.task_laboratory import TaskLaboratory
 from prismem_core.jobs.isolation import Confinement, OnIsolation, confine, untold
+from prismem_core.jobs.models import with_moved_servers
 from prismem_core.jobs.reuse_checks import REUSE_CHECKS, add_reuse_checks
 from prismem_core.jobs.settings import JobSettings, build_job_settings
-from prismem_core.jobs.workbench import Workbench, make_roles
+from prismem_core.jobs.workbench import Workbench, role_identities
 from prismem_core.ops.screened import check_device
 from prismem_core.program import library
 from prismem_core.program.program import Program
@@ -117,8 +117,9 @@ def _start(
     manifest = Manifest(
         prismem_core.__version__,
         job.evolution.model_dump(),
-        {"digest": dataset.digest, "name": dataset.name, "source": job.data, "repairs": dict(dataset.repairs)},
-        make_roles(job.job, quiet=True).identities,
+        {"digest": dataset.digest, "name": dataset.name, "source": job.data, "repairs": dict(dataset.repairs)}
+        | ({"notes": dict(dataset.notes)} if dataset.notes else {}),
+        role_identities(job.job),
         {
             "job": job.job.model_dump(),
             "parts": None if job.parts is None else {part: list(ids) for part, ids in job.parts.items()},
@@ -151,11 +152,14 @@ def resume_run(
     unsafe: bool = False,
     on_isolation: OnIsolation = untold,
     verify_reuse: float | None = None,
+    moved: Sequence[str] = (),
+    budget: Mapping[str, Any] | None = None,
 ) -> Path:
     """Go on with a run where it stopped; a finished one is only completed where something is missing.
 
-    `data` names the data set where it lies now, should it have moved: its content must be that of the run. `require`
-    takes the place of the run's own `sandbox_require`; the manifest keeps the weakest tier that a session had. So does
+    `data` names the data set where it lies now, should it have moved: its content must be that of the run. `moved` has
+    `OLD_URL=NEW_URL` for each server that now answers elsewhere, `budget` caps in place of the run's. `require` takes
+    the place of the run's own `sandbox_require`; the manifest keeps the weakest tier that a session had. So does
     `verify_reuse` of the run's own share.
     """
     manifest = read_manifest(directory)
@@ -163,10 +167,11 @@ def resume_run(
     try:
         given = {"workers": workers, "device": device, "sandbox_require": require, "verify_reuse": verify_reuse}
         job_values = {**extra["job"], **{key: value for key, value in given.items() if value is not None}}
+        job_values["budget"] = {**job_values.get("budget", {}), **(budget or {})}
         job = EvolutionJob(
             manifest.data["source"] if data is None else data,
             extra["parts"],
-            build_job_settings(job_values),
+            with_moved_servers(build_job_settings(job_values), moved),
             build_settings(manifest.settings),
             extra["start"],
             extra["cache"],
@@ -177,7 +182,7 @@ def resume_run(
         ) from None
     _check_cache(job, unsafe)
     dataset, split = _prepare(job)
-    roles = make_roles(job.job, quiet=True).identities
+    roles = role_identities(job.job)
     with Run.open(directory, version=prismem_core.__version__, data_digest=dataset.digest, roles=roles) as run:
         if run.finished and not _unmeasured(run, split):
             return directory
@@ -237,12 +242,12 @@ def _go_on(
             bench.evaluator.tasks(split.valid),
             bench.sandbox,
             bench.ledger,
-            bench.roles.diagnostic_embedder,
+            bench.diagnostic_embedder,
             job.job.interface,
         )
         try:
             if not run.finished:
-                evolve(laboratory, CatalogDesigner(), job.start, job.evolution, run, observer)
+                evolve(laboratory, bench.designer(), job.start, job.evolution, run, observer)
             _measure_on_test(run, bench, split, observer)
         finally:
             add_reuse_checks(directory, bench.pipeline.reuse_counts)

@@ -8,12 +8,15 @@ from pathlib import Path
 
 from prismem_core.errors import RunError
 from prismem_core.jobs.evolution_job import LEDGER
+from prismem_core.jobs.model_tables import build_models
+from prismem_core.jobs.models import prices
 from prismem_core.jobs.reuse_account import reuse_account
 from prismem_core.jobs.reuse_checks import read_reuse_checks
+from prismem_core.roles.budget import Price
 from prismem_core.roles.ledger import Ledger
 from prismem_core.runs.report.contents import Contents, contents
 from prismem_core.runs.report.markdown import markdown
-from prismem_core.runs.run import read_run
+from prismem_core.runs.run import Manifest, read_run
 
 REPORT = "report.md"
 
@@ -22,7 +25,12 @@ def load_report(directory: Path) -> Contents:
     """The report of a run, finished or not; raises RunError where there is none or it is damaged."""
     record, ledger = read_run(directory), Ledger(directory / LEDGER, read_only=True)
     checks = read_reuse_checks(directory)
-    return contents(record, ledger, reuse_account(record, ledger), None if checks is None else checks.to_dict())
+    counts = None if checks is None else checks.to_dict()
+    return contents(record, ledger, reuse_account(record, ledger), counts, _prices(record.manifest))
+
+
+def _prices(manifest: Manifest) -> dict[str, Price]:
+    return prices(build_models(manifest.extra.get("job", {}).get("models", {})))
 
 
 def write_markdown(directory: Path, report: Contents) -> Path:

@@ -7,18 +7,26 @@ from types import TracebackType
 
 from prismem_core.cache import ExecutionCache
 from prismem_core.clients.offline import offline_roles
+from prismem_core.errors import SettingsError
 from prismem_core.evaluation.evaluate import Evaluator
+from prismem_core.evaluation.judges import ModelJudge, judge_identity
 from prismem_core.evaluation.scoring import JudgeScoring, OfflineScoring, Scoring
+from prismem_core.evolution.catalog_designer import CatalogDesigner
+from prismem_core.evolution.designer import Designer
+from prismem_core.evolution.prompted_designer import PromptedDesigner
 from prismem_core.jobs.isolation import CheckedPipeline, CheckedSandbox, Confinement, confine
+from prismem_core.jobs.model_tables import spec_of
+from prismem_core.jobs.models import ModelClients, job_models, ledger_role
 from prismem_core.jobs.settings import JobSettings
 from prismem_core.ops.screened import check_device
 from prismem_core.pipeline.pipeline import Pipeline, Progress
 from prismem_core.roles.cached import CachedChat, CachedEmbedder
 from prismem_core.roles.ledger import Ledger
+from prismem_core.roles.protocols import Chat, Embedder
 from prismem_core.roles.roles import Roles
 from prismem_core.tasks.task import Dataset
 
-CALL_STAGES = ("extract", "plan", "answer", "ask", "embed")
+CALL_STAGES = ("extract", "plan", "answer", "ask", "embed", "judge", "reflect", "code")
 
 
 class Workbench:
@@ -47,21 +55,61 @@ class Workbench:
         )
         try:
             self.ledger = Ledger(ledger_path)
-            self.roles: Roles = make_roles(settings, self.cache)
+            self.clients = ModelClients(settings)
+            self.budget = self.clients.budget(settings, self.ledger)
+            self.roles: Roles = make_roles(settings, self.cache, self.clients)
             self.confinement = confinement or confine(settings.sandbox_require, interface=settings.interface)
             self.sandbox = self.confinement.sandbox
         except BaseException:
             self.cache.close()
             raise
-        chat = CachedChat(self.roles.chat, self.cache, self.ledger, workers=settings.workers)
-        embedder = CachedEmbedder(self.roles.embedder, self.cache, self.ledger)
+        chat = self._cached("task", self.roles.chat)
+        embedder = CachedEmbedder(self.roles.embedder, self.cache, self.ledger, budget=self.budget)
+        own = self.clients.embedder is None
+        self.diagnostic_embedder: Embedder = self.roles.diagnostic_embedder if own else embedder
         parts = (chat, embedder, self.cache, self.sandbox, settings.pipeline(), progress, self.ledger)
         if isinstance(self.sandbox, CheckedSandbox):
             self.pipeline: Pipeline = CheckedPipeline(*parts, checked=self.sandbox)
         else:
             self.pipeline = Pipeline(*parts)
-        scoring: Scoring = OfflineScoring(dataset) if settings.score == "offline" else JudgeScoring(self.roles.judge)
-        self.evaluator = Evaluator(self.pipeline, dataset, self.roles.judge, scoring)
+        judge = self.clients.chats["judge"]
+        self.pipeline.clock.watch(getattr(judge, "meter", None))
+        self.evaluator = Evaluator(self.pipeline, dataset, self.roles.judge, self._scoring(), self.pipeline.clock)
+
+    def designer(self) -> Designer:
+        """Who revises programs: the catalogue, or the models of reflection and coding."""
+        reflection, coding = self.clients.chats["reflection"], self.clients.chats["coding"]
+        if reflection is None or coding is None:
+            if reflection is not coding:
+                raise SettingsError(
+                    "a designer needs both a reflection and a coding model; name them together with --designer, or "
+                    "each in [models.reflection] and [models.coding]"
+                )
+            return CatalogDesigner()
+        return PromptedDesigner(
+            self._cached("reflection", reflection),
+            self._cached("coding", coding),
+            retries=self.settings.output_retries,
+            max_tokens=self.clients.max_tokens("reflection"),
+            coding_tokens=self.clients.max_tokens("coding"),
+            prompt_chars=self.settings.prompt_chars,
+        )
+
+    def _scoring(self) -> Scoring:
+        chat, score = self.clients.chats["judge"], self.settings.score
+        if score == "offline" or (score == "auto" and chat is None):
+            return OfflineScoring(self.dataset)
+        if chat is None:
+            return JudgeScoring(self.roles.judge)
+        tokens = self.clients.max_tokens("judge")
+        return JudgeScoring(
+            ModelJudge(self._cached("judge", chat), retries=self.settings.output_retries, max_tokens=tokens)
+        )
+
+    def _cached(self, role: str, chat: Chat) -> CachedChat:
+        return CachedChat(
+            chat, self.cache, self.ledger, workers=self.settings.workers, role=ledger_role(role), budget=self.budget
+        )
 
     def usage(self) -> tuple[int, int, int]:
         """Calls made by the run so far, then what this process asked for and what of it the cache answered."""
@@ -74,6 +122,7 @@ class Workbench:
         """End the workers, then close the ledger and the cache."""
         self.pipeline.close()
         self.sandbox.close()
+        self.clients.close()
         self.ledger.close()
         self.cache.close()
 
@@ -86,9 +135,48 @@ class Workbench:
         self.close()
 
 
-def make_roles(settings: JobSettings, cache: ExecutionCache | None = None, *, quiet: bool = False) -> Roles:
-    """The roles that the settings name; raises SettingsError where an extra they need is missing.
+def make_roles(
+    settings: JobSettings, cache: ExecutionCache | None = None, clients: ModelClients | None = None
+) -> Roles:
+    """The roles of the pipeline: the models' clients, the embedded default where a role has none, the lexical judge.
 
-    `quiet` logs nothing of what stands in for what: for a look at the identities before the roles are put to work.
+    Raises SettingsError where an extra they need is missing.
     """
-    return offline_roles(cache, settings.workers, embedder=settings.embedder, reranker=settings.reranker, quiet=quiet)
+    chat = None if clients is None else clients.chats["task"]
+    embedder = None if clients is None else clients.embedder
+    offline = offline_roles(
+        cache,
+        settings.workers,
+        embedder=offline_embedder(settings) if embedder is None else "hashing",
+        reranker=settings.reranker and chat is None,
+        quiet=chat is not None and embedder is not None,
+    )
+    return Roles(chat or offline.chat, embedder or offline.embedder, offline.judge, offline.diagnostic_embedder)
+
+
+def role_identities(settings: JobSettings) -> dict[str, str]:
+    """What each role calls itself, for run records; nothing is opened for it."""
+    models = job_models(settings)
+    named = {role: model.identity_of(spec_of(role, model)) for role, model in models.items()}
+    remote = {role for role, model in models.items() if spec_of(role, model).kind != "offline"}
+    offline = offline_roles(
+        None,
+        settings.workers,
+        embedder="hashing" if "embedding" in remote else offline_embedder(settings),
+        reranker=settings.reranker and "task" not in remote,
+        quiet=True,
+    )
+    embedder = named["embedding"] if "embedding" in remote else offline.embedder.identity
+    return {
+        "chat": named["task"] if "task" in remote else offline.chat.identity,
+        "embedder": embedder,
+        "judge": judge_identity(named["judge"]) if "judge" in remote else offline.judge.identity,
+        "diagnostic_embedder": embedder if "embedding" in remote else offline.diagnostic_embedder.identity,
+        **{role: named[role] for role in ("reflection", "coding") if role in remote},
+    }
+
+
+def offline_embedder(settings: JobSettings) -> str:
+    """The name of the embedded embedder that the settings ask for."""
+    name = settings.model("embedding").model
+    return "auto" if name == "offline" else name

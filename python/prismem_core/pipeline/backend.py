@@ -20,7 +20,9 @@ class EmbedsWithSalt(Protocol):
     """An embedder behind the cache."""
 
     identity: str
-    dimension: int
+
+    @property
+    def dimension(self) -> int: ...
 
     def embed(self, texts: Sequence[str], salt: str = "") -> NDArray[np.float32]: ...
 
@@ -41,13 +43,17 @@ class EngineBackend:
         flights: Flights,
     ) -> None:
         self.usage = StageUsage()
-        self.dimension = embedder.dimension
         self._chat = chat
         self._embedder = embedder
         self._stage = stage
         self._max_tokens = max_tokens
         self._salt = salt
         self._flights = flights
+
+    @property
+    def dimension(self) -> int:
+        """Size of a row."""
+        return self._embedder.dimension
 
     def ask(self, prompt: str, system_prompt: str | None, json_object: bool) -> str:
         """One free call of the task model."""

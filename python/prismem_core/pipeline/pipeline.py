@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -26,7 +26,8 @@ from prismem_core.pipeline.plan import plan
 from prismem_core.pipeline.retrieve import Retrieval, retrieve
 from prismem_core.pipeline.reuse_check import ReuseCheck, ReuseCounts
 from prismem_core.pipeline.segment import SEGMENT_CHARS, Group, Segment, segment
-from prismem_core.pipeline.structured import CompletesWithSalt
+from prismem_core.pipeline.stage_clock import StageClock
+from prismem_core.pipeline.structured import Answered, CompletesWithSalt
 from prismem_core.pipeline.trace import Failure, StageUsage, Trace
 from prismem_core.pipeline.windows import in_window
 from prismem_core.program.interface import COLLECTION_VERSION, Interface, ProgramInterface
@@ -112,6 +113,9 @@ class Pipeline:
         self._cache = cache
         self._sandbox = sandbox
         self._progress = progress
+        self.clock = StageClock()
+        for role in (chat, embedder):
+            self.clock.watch(getattr(role, "meter", None))
         self._flights = Flights(cores())
         holdings = (
             Holdings(embedder, self._flights, self.settings.collections, ledger or Ledger(), self.settings.device)
@@ -148,7 +152,7 @@ class Pipeline:
 
     def extract(self, program: Program, histories: Mapping[str, History]) -> dict[str, ExtractedHistory]:
         """Stages 1 and 2 for every history, as one batch."""
-        with self._cache.tagged(program=program.digest):
+        with self._cache.tagged(program=program.digest), self.clock.stage("extract"):
             return self._extract(program, histories)
 
     def _extract(self, program: Program, histories: Mapping[str, History]) -> dict[str, ExtractedHistory]:
@@ -203,30 +207,59 @@ class Pipeline:
         interface = self.interface(program)
         keys = stage_keys(program, self.settings.reuse)
         used = {history_id: histories[history_id] for history_id, _ in questions}
-        extracted = self._extract(program, used)
+        texts = [question for _, question in questions]
+        with self.clock.stage("extract and plan"):
+            extracted, planned = self._extract_and_plan(program, interface, keys, used, texts)
         usage = StageUsage()
         for history in extracted.values():
             for extraction in history.extractions.values():
                 usage.add("extract", extraction.calls, extraction.input_tokens, extraction.output_tokens)
-        texts = [question for _, question in questions]
-        self._tell("plan", 0, len(texts))
-        planned = plan(
-            self._chat,
-            interface,
-            texts,
-            retries=self.settings.output_retries,
-            max_tokens=self.settings.max_tokens,
-            salt=keys.plan,
-        )
         traces: list[Trace] = []
         for text, state in zip(texts, planned, strict=True):
             usage.add("plan", state.calls, state.input_tokens, state.output_tokens)
             failure = Failure("plan", "structured_output", state.problem) if state.value is None else None
             traces.append(Trace(text, state.value or {}, failure=failure))
-        traces = self._retrieve_all(program, keys, extracted, questions, traces, usage)
+        with self.clock.stage("index and retrieve"):
+            traces = self._retrieve_all(program, keys, extracted, questions, traces, usage)
         if answers:
-            traces = self._answer_all(interface, keys, traces, usage)
+            with self.clock.stage("answer"):
+                traces = self._answer_all(interface, keys, traces, usage)
         return PipelineResult(tuple(traces), extracted, usage)
+
+    def _extract_and_plan(
+        self,
+        program: Program,
+        interface: ProgramInterface,
+        keys: StageKeys,
+        histories: Mapping[str, History],
+        questions: Sequence[str],
+    ) -> tuple[dict[str, ExtractedHistory], list[Answered[Mapping[str, Any]]]]:
+        """Extraction and planning, which wait for nothing of each other: side by side where the model has slots, so
+        that the last calls of one do not leave them empty.
+        """
+
+        def plan_all() -> list[Answered[Mapping[str, Any]]]:
+            self._tell("plan", 0, len(questions))
+            return plan(
+                self._chat,
+                interface,
+                questions,
+                retries=self.settings.output_retries,
+                max_tokens=self.settings.max_tokens,
+                salt=keys.plan,
+            )
+
+        if getattr(self._chat, "meter", None) is None:
+            return self._extract(program, histories), plan_all()
+        with ThreadPoolExecutor(1, thread_name_prefix="prismem-plan") as pool:
+            planned = pool.submit(plan_all)
+            try:
+                return self._extract(program, histories), planned.result()
+            except BaseException:
+                stop = getattr(self._chat, "stop", None)
+                if stop is not None:
+                    stop()
+                raise
 
     def _retrieve_all(
         self,
@@ -312,12 +345,12 @@ class Pipeline:
             [traces[i].question for i in whole],
             [traces[i].retrieved for i in whole],
             max_tokens=self.settings.max_tokens,
+            retries=self.settings.output_retries,
             salt=keys.answer,
         )
         for position, reply in zip(whole, replies, strict=True):
-            trace = traces[position]
-            usage.add("answer", 1, reply.input_tokens, reply.output_tokens)
-            traces[position] = Trace(trace.question, trace.query, trace.retrieved, reply.text.strip())
+            usage.add("answer", reply.calls, reply.input_tokens, reply.output_tokens)
+            traces[position] = replace(traces[position], answer=reply.text.strip(), defect=reply.defect)
         return traces
 
     def _memory(self, program: Program, keys: StageKeys, history: ExtractedHistory) -> BuiltMemory:

@@ -15,11 +15,24 @@ from numpy.typing import NDArray
 from prismem_core.cache import ExecutionCache, decode_json, encode_json
 from prismem_core.digests import digest
 from prismem_core.errors import RoleError
+from prismem_core.roles.account import Account
+from prismem_core.roles.budget import Budget
 from prismem_core.roles.ledger import Ledger
-from prismem_core.roles.protocols import Chat, ChatReply, ChatRequest, Embedder
+from prismem_core.roles.meter import Meter
+from prismem_core.roles.protocols import Chat, ChatReply, ChatRequest, CompletesEach, CountsTokens, Embedder
 
 EMBEDDING_CHUNK = 32
 EMBEDDING_STAGE = "embed"
+DIMENSION_STAGE = "dimension"
+
+
+def _bind(client: object, role: str, ledger: Ledger, budget: Budget | None) -> Account | None:
+    """The account that the role's calls are admitted by and settled with; None where the client does both itself."""
+    account = Account(role, ledger, budget)
+    if hasattr(client, "account"):
+        client.account = account
+        return None
+    return account
 
 
 class _Unstored:
@@ -61,17 +74,45 @@ class CachedChat:
 
     Misses go to the model in sub-batches of its `batch` attribute (default: all of a purpose) on up to `workers`
     threads. Each sub-batch is leased, looked for once more, sent, stored with its tokens as cost and entered in the
-    ledger, so that of all threads and processes on one cache one pays for a call. A reply cut by the output limit is
-    not stored; threads that waited for it get it all the same, another process makes the call itself.
+    ledger, so that of all threads and processes on one cache one pays for a call. A model that `CompletesEach` has
+    each reply stored and entered as it comes. A reply cut by the output limit is not stored; threads that waited for it
+    get it all the same, another process makes the call itself.
+
+    `role` is what the ledger and the budget call the model. A model without an `account` of its own has its sub-batches
+    admitted and settled here.
     """
 
-    def __init__(self, chat: Chat, cache: ExecutionCache, ledger: Ledger, *, workers: int = 1) -> None:
+    def __init__(
+        self,
+        chat: Chat,
+        cache: ExecutionCache,
+        ledger: Ledger,
+        *,
+        workers: int = 1,
+        role: str = "chat",
+        budget: Budget | None = None,
+    ) -> None:
         self.identity = chat.identity
         self._chat = chat
+        self._role = role
+        self._account = _bind(chat, role, ledger, budget)
         self._cache = cache
         self._ledger = ledger
         self._workers = max(1, workers)
         self._unstored = _Unstored()
+        self._stopped = False
+
+    @property
+    def meter(self) -> Meter | None:
+        """The meter of the model's slots, where it has one."""
+        return getattr(self._chat, "meter", None)
+
+    def stop(self) -> None:
+        """Start no further call, from whichever thread; those under way are kept. For the end of a job that failed."""
+        self._stopped = True
+        stop = getattr(self._chat, "stop", None)
+        if stop is not None:
+            stop()
 
     def complete(self, requests: Sequence[ChatRequest], salt: str = "") -> list[ChatReply]:
         """Replies in the order of `requests`; equal requests are sent once. `salt` keeps runs of equal requests
@@ -101,7 +142,7 @@ class CachedChat:
         for key, data in zip(keys, self._cache.get_many(purpose, keys), strict=True):
             if data is not None:
                 reply = decode_json(data)
-                found[key] = ChatReply(reply["text"], reply["input_tokens"], reply["output_tokens"])
+                found[key] = ChatReply(reply["text"], reply["input_tokens"], reply["output_tokens"], cached=True)
         return found
 
     def _answer(self, chunk: _Chunk) -> dict[str, ChatReply]:
@@ -115,10 +156,33 @@ class CachedChat:
                     replies[key] = cut
             fresh = {key: request for key, request in chunk.requests.items() if key not in replies}
             if fresh:
-                sent = self._chat.complete(list(fresh.values()))
-                replies.update(zip(fresh, sent, strict=True))
-                self._keep(chunk.purpose, {key: replies[key] for key in fresh})
+                names = list(fresh)
+                for sent in self._send(list(fresh.values())):
+                    got = {names[position]: reply for position, reply in sent.items()}
+                    self._keep(chunk.purpose, got)
+                    replies.update(got)
+                _check_complete(names, replies, self.identity)
         return replies
+
+    def _send(self, requests: list[ChatRequest]) -> Iterator[dict[int, ChatReply]]:
+        """Replies by position, in the portions in which the model hands them over."""
+        if self._stopped:
+            raise RoleError("the job has been stopped: no further call is made")
+        if self._account is not None:
+            self._account.admit()
+        if isinstance(self._chat, CompletesEach):
+            for position, reply in self._chat.complete_each(requests):
+                self._settle([reply])
+                yield {position: reply}
+            return
+        replies = self._chat.complete(requests)
+        self._settle(replies)
+        yield dict(enumerate(replies))
+
+    def _settle(self, replies: Sequence[ChatReply]) -> None:
+        if self._account is not None:
+            for reply in replies:
+                self._account.settle(reply.input_tokens, reply.output_tokens)
 
     def _keep(self, purpose: str, replies: dict[str, ChatReply]) -> None:
         whole = {key: reply for key, reply in replies.items() if reply.finish_reason == "stop"}
@@ -131,7 +195,13 @@ class CachedChat:
         for key, reply in replies.items():
             if key not in whole:
                 self._unstored.leave(key, reply)
-            self._ledger.record("chat", purpose, key, reply.input_tokens, reply.output_tokens)
+            self._ledger.record(self._role, purpose, key, reply.input_tokens, reply.output_tokens)
+
+
+def _check_complete(keys: Sequence[str], replies: Mapping[str, ChatReply], identity: str) -> None:
+    missing = sum(key not in replies for key in keys)
+    if missing:
+        raise RoleError(f"chat {identity!r} left {missing} of {len(keys)} requests without a reply")
 
 
 @dataclass(frozen=True)
@@ -160,16 +230,47 @@ def _in_order(
 class CachedEmbedder:
     """An Embedder that stores the row of every text under its digest and the embedder's identity.
 
-    Misses are embedded in chunks, each leased, looked for once more and stored with the texts' tokens as cost, so that
-    of all threads and processes on one cache one pays for a text.
+    Misses are embedded in chunks of the embedder's attribute `chunk` (default 32), each leased, looked for once more
+    and stored with the texts' tokens as cost, so that of all threads and processes on one cache one pays for a text.
+    The tokens are those the model counted, where it does (`CountsTokens`), else a quarter of the characters.
     """
 
-    def __init__(self, embedder: Embedder, cache: ExecutionCache, ledger: Ledger) -> None:
+    def __init__(
+        self,
+        embedder: Embedder,
+        cache: ExecutionCache,
+        ledger: Ledger,
+        *,
+        role: str = "embedder",
+        budget: Budget | None = None,
+    ) -> None:
         self.identity = embedder.identity
-        self.dimension = embedder.dimension
         self._embedder = embedder
         self._cache = cache
         self._ledger = ledger
+        self._role = role
+        self._account = _bind(embedder, role, ledger, budget)
+        self._chunk: int = getattr(embedder, "chunk", EMBEDDING_CHUNK)
+        self._dimension: int | None = None
+
+    @property
+    def meter(self) -> Meter | None:
+        """The meter of the model's slots, where it has one."""
+        return getattr(self._embedder, "meter", None)
+
+    @property
+    def dimension(self) -> int:
+        """Size of a row; a model that has to be called for it is called once for each cache."""
+        if self._account is not None:
+            return self._embedder.dimension
+        if self._dimension is None:
+            key = digest("dimension", self.identity)
+            known = self._cache.get_json(DIMENSION_STAGE, key)
+            if known is None:
+                known = self._embedder.dimension
+                self._cache.put_json(DIMENSION_STAGE, key, known, cost=1)
+            self._dimension = int(known)
+        return self._dimension
 
     def embed(self, texts: Sequence[str], salt: str = "") -> NDArray[np.float32]:
         """Rows (n, d) float32 in the order of `texts`; (0, d) for no text. Raises RoleError for a malformed result.
@@ -182,8 +283,8 @@ class CachedEmbedder:
         order = list(unique)
         rows, found = self._cache.get_rows(EMBEDDING_STAGE, order, self.dimension)
         missing = np.flatnonzero(~found)
-        for start in range(0, len(missing), EMBEDDING_CHUNK):
-            chunk = missing[start : start + EMBEDDING_CHUNK]
+        for start in range(0, len(missing), self._chunk):
+            chunk = missing[start : start + self._chunk]
             rows[chunk] = self._compute([order[i] for i in chunk], unique)
         if len(order) == len(keys):
             return rows
@@ -200,15 +301,32 @@ class CachedEmbedder:
         return rows
 
     def _call(self, keys: list[str], unique: Mapping[str, str]) -> NDArray[np.float32]:
-        result = np.asarray(self._embedder.embed([unique[key] for key in keys]), np.float32)
-        expected = (len(keys), self.dimension)
-        if result.shape != expected or not np.isfinite(result).all():
-            raise RoleError(
-                f"embedder {self.identity!r} returned shape {result.shape} or non-finite values; "
-                f"expected finite rows of shape {expected}"
-            )
-        tokens = [-(-len(unique[key]) // 4) for key in keys]
-        self._cache.put_rows(EMBEDDING_STAGE, keys, result, cost=tokens)
+        texts = [unique[key] for key in keys]
+        if self._account is not None:
+            self._account.admit()
+        tokens: Sequence[int]
+        if isinstance(self._embedder, CountsTokens):
+            embedded, tokens = self._embedder.embed_counted(texts)
+        else:
+            embedded, tokens = self._embedder.embed(texts), [-(-len(text) // 4) for text in texts]
+        result = np.asarray(embedded, np.float32)
+        self._check(result, len(keys))
+        self._cache.put_rows(EMBEDDING_STAGE, keys, result, cost=list(tokens))
         for key, count in zip(keys, tokens, strict=True):
-            self._ledger.record("embedder", EMBEDDING_STAGE, key, count, 0)
+            self._ledger.record(self._role, EMBEDDING_STAGE, key, count, 0)
+            if self._account is not None:
+                self._account.settle(count, 0)
         return result
+
+    def _check(self, rows: NDArray[np.float32], count: int) -> None:
+        if rows.ndim == 2 and len(rows) == count and rows.shape[1] != self.dimension:
+            raise RoleError(
+                f"embedder {self.identity!r} returned rows of {rows.shape[1]} values, but its rows here have "
+                f"{self.dimension}: another model is served under this name; serve the one before, or start with an "
+                "empty cache"
+            )
+        if rows.shape != (count, self.dimension) or not np.isfinite(rows).all():
+            raise RoleError(
+                f"embedder {self.identity!r} returned shape {rows.shape} or non-finite values; "
+                f"expected finite rows of shape {(count, self.dimension)}"
+            )

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from prismem_core.roles.budget import Price
 from prismem_core.roles.ledger import Ledger, Usage
 from prismem_core.runs.events import (
     Evaluated,
@@ -49,11 +50,13 @@ def contents(
     ledger: Ledger | None,
     reuse: Sequence[Mapping[str, Any]] = (),
     reuse_check: Mapping[str, int] | None = None,
+    prices: Mapping[str, Price] | None = None,
 ) -> Contents:
     """Fold the journal of a run (finished or not) and the ledger of its calls into a report.
 
     `reuse` is what the modes of reuse pay for by step: rows of `step`, `off`, `paper` and `made` (None: not known),
-    `reuse_check` what `verify_reuse` compared: `memories`, `texts` and how many of these were `differing`.
+    `reuse_check` what `verify_reuse` compared: `memories`, `texts` and how many of these were `differing`. `prices` are
+    those of the models by the ledger's role.
     """
     events = record.events
     started = next((e for e in events if isinstance(e, RunStarted)), None)
@@ -94,11 +97,31 @@ def contents(
             if isinstance(e, IterationFinished)
         ],
         "calls": _calls(record, ledger),
+        "models": {} if ledger is None else model_usage(ledger, prices or {}),
         "reuse": {"steps": list(reuse), "total": _reuse_total(reuse)},
         "reuse_check": reuse_check,
         "launches": None if ledger is None or not ledger.launches().calls else ledger.launches().to_dict(),
     }
     return Contents(data)
+
+
+def model_usage(ledger: Ledger, prices: Mapping[str, Price]) -> dict[str, Any]:
+    """All that was asked of the models: calls, tokens and cost by role and stage, and the sums; nothing is left out.
+
+    A call of an embedder is a text. `cost` is in the currency of the prices, 0 where there are none.
+    """
+    roles: dict[str, Any] = {}
+    total, money = Usage(), 0.0
+    for (role, stage), usage in ledger.totals().items():
+        entry = roles.setdefault(role, {**Usage().to_dict(), "cost": 0.0, "stages": {}})
+        entry["stages"][stage] = usage.to_dict()
+        cost = prices.get(role, Price()).of(usage)
+        for name, count in usage.to_dict().items():
+            entry[name] += count
+        entry["cost"] += cost
+        total.add(usage)
+        money += cost
+    return {"roles": roles, "total": {**total.to_dict(), "cost": money}}
 
 
 def _scores(record: RunRecord, started: RunStarted | None) -> dict[str, dict[str, Any]]:

@@ -42,7 +42,7 @@ def markdown(report: Contents) -> str:
         f"- strategy: {data['strategy']}, seed {data['settings'].get('seed')}, designer {data['designer']}",
         f"- data: {data['data'].get('name', '?')} (SHA-256 {data['data'].get('digest', '?')})",
         f"- questions: {', '.join(f'{part} {count}' for part, count in data['job']['split'].items())}",
-        f"- selection score: {data['job']['job']['score']}",
+        f"- selection score: {data['job'].get('scoring') or data['job']['job']['score']}",
         f"- interface: {data['job']['job'].get('interface', 'paper')}",
         *(f"- {role}: {identity}" for role, identity in data["roles"].items()),
         f"- prismem-core {data['version']}",

@@ -114,6 +114,26 @@ def _official_table(report: Contents) -> Table | None:
     )
 
 
+def model_table(usage: Mapping[str, Any]) -> Table | None:
+    """Calls, tokens and cost of each model by stage; None where none was called."""
+    if not usage.get("roles"):
+        return None
+    rows = []
+    for role, entry in usage["roles"].items():
+        for stage, counts in entry["stages"].items():
+            rows.append((f"{role}: {stage}", *_counts(counts), ""))
+        if len(entry["stages"]) > 1 or entry["cost"]:
+            rows.append((role, *_counts(entry), f"{entry['cost']:,.4f}" if entry["cost"] else ""))
+    total = usage["total"]
+    rows.append(("all models", *_counts(total), f"{total['cost']:,.4f}" if total["cost"] else ""))
+    note = "Tokens as the models counted them; a call of an embedder is a text. Replies of the cache cost nothing."
+    return Table("What the models were asked", ("model", "calls", "tokens in", "tokens out", "cost"), tuple(rows), note)
+
+
+def _counts(counts: Mapping[str, Any]) -> tuple[str, str, str]:
+    return f"{counts['calls']:,}", f"{counts['input_tokens']:,}", f"{counts['output_tokens']:,}"
+
+
 def call_table(report: Contents) -> Table:
     """Calls and tokens made, and what `reuse="off"` would have cost."""
     calls = report.data["calls"]
@@ -239,5 +259,5 @@ def lineage_table(report: Contents) -> Table:
 
 def all_tables(report: Contents) -> Sequence[Table]:
     """Every table of the report in reading order."""
-    found = [call_table(report), reuse_table(report), launch_table(report)]
+    found = [call_table(report), model_table(report.data["models"]), reuse_table(report), launch_table(report)]
     return [*score_tables(report), *(table for table in found if table is not None), lineage_table(report)]
