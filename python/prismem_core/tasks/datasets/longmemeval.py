@@ -91,7 +91,7 @@ def load_longmemeval(instances: Iterable[Any], name: str, source: Source, file: 
 
 
 def stratum(task: Task) -> str:
-    """What samples are stratified by: the question type; LongMemEval's abstention questions apart, whatever their type."""
+    """What samples are stratified by: the question type, LongMemEval's abstention questions apart whatever theirs."""
     return "abstention" if task.benchmark == "longmemeval" and task.expects_abstention else task.native_type
 
 
