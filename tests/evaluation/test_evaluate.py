@@ -12,7 +12,6 @@ from prismem_core.evaluation.evaluate import Evaluator
 from prismem_core.evaluation.judge import LexicalJudge
 from prismem_core.evaluation.scoring import JudgeScoring, OfflineScoring, Scoring
 from prismem_core.pipeline.pipeline import Pipeline, PipelineResult
-from prismem_core.pipeline.stage_clock import StageClock
 from prismem_core.pipeline.trace import Failure, StageUsage, Trace
 from prismem_core.program.program import Program
 from prismem_core.roles.protocols import Verdict
@@ -42,7 +41,6 @@ class Scripted:
     def __init__(self, answers: Mapping[str, str | Failure]) -> None:
         self.answers = answers
         self.asked: list[tuple[str, str]] = []
-        self.clock = StageClock()
 
     def run(
         self, program: Program, histories: Mapping[str, History], questions: Sequence[tuple[str, str]]

@@ -11,6 +11,7 @@ from prismem_core.evaluation.judge import cut_reply
 from prismem_core.evaluation.metrics import evidence_recall
 from prismem_core.evaluation.scoring import Finished, Scored, Scoring, verdicts_of
 from prismem_core.pipeline.pipeline import ExtractedHistory, Pipeline
+from prismem_core.pipeline.stage_clock import StageClock
 from prismem_core.pipeline.structured import without_reasoning
 from prismem_core.pipeline.trace import Defect, Failure, StageUsage, Trace
 from prismem_core.program.program import Program
@@ -85,7 +86,15 @@ class Evaluator:
     `judge` gives the official verdict that is shown beside the score, of an answer's first words.
     """
 
-    def __init__(self, pipeline: Pipeline, dataset: Dataset, judge: Judge, scoring: Scoring) -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        dataset: Dataset,
+        judge: Judge,
+        scoring: Scoring,
+        clock: StageClock | None = None,
+    ) -> None:
+        self._clock = clock or StageClock()
         self.pipeline = pipeline
         self.dataset = dataset
         self.scoring = scoring
@@ -100,24 +109,25 @@ class Evaluator:
         return [self._tasks[i] for i in task_ids]
 
     def evaluate(self, program: Program, task_ids: Sequence[str]) -> Evaluation:
-        """Outcomes of `task_ids`; twins outside the set are run too, but only their answers count.
+        """Outcomes of `task_ids`; where the score looks at twins, those outside the set are run too, but only their
+        answers count.
 
         Raises ProgramError for a program that does not load, RoleError when a model fails.
         """
         tasks = self.tasks(task_ids)
         asked = {task.id: task for task in tasks}
         for task in tasks:
-            if task.twin is not None:
+            if task.twin is not None and self.scoring.needs_twins:
                 asked.setdefault(task.twin, self._tasks[task.twin])
         order = list(asked.values())
         result = self.pipeline.run(program, self.dataset.histories, [(t.history_id, t.asked) for t in order])
         traces = {task.id: self._plain(trace) for task, trace in zip(order, result.traces, strict=True)}
-        with self.pipeline.clock.stage("score"):
+        with self._clock.stage("score"):
             outcomes = self._outcomes(tasks, traces)
         failure = None
         for task in tasks:
             broken = traces[task.id].failure
-            if broken is None and task.twin is not None:
+            if broken is None and task.twin in traces:
                 broken = traces[task.twin].failure
             if failure is None and broken is not None:
                 failure = (task.id, broken)
@@ -143,7 +153,7 @@ class Evaluator:
         """Outcomes in the order of `tasks`, all answers scored as one batch."""
         whole = [task for task in tasks if traces[task.id].failure is None]
         scored = self.scoring.score_all(
-            [Finished(task, traces[task.id], traces[task.twin] if task.twin is not None else None) for task in whole]
+            [Finished(task, traces[task.id], traces.get(task.twin or "")) for task in whole]
         )
         official = verdicts_of(self._official, [(t, self._first_words(traces[t.id].answer)) for t in whole])
         graded = {task.id: (a, b) for task, a, b in zip(whole, scored, official, strict=True)}

@@ -35,10 +35,12 @@ class Scoring(Protocol):
     """Turns finished traces into the scores that drive selection, as one batch, in their order.
 
     `whole_replies` says that it grades all of an answer; others get its first words (`Dataset.reply_words`).
+    `needs_twins` says that it looks at the twins' answers, so that these must be had.
     """
 
     identity: str
     whole_replies: bool
+    needs_twins: bool
 
     def score_all(self, finished: Sequence[Finished]) -> list[Scored]: ...
 
@@ -48,6 +50,8 @@ class JudgeScoring:
 
     A model is shown whole answers, as the benchmarks do; metrics that count words are won by many of them.
     """
+
+    needs_twins = False
 
     def __init__(self, judge: Judge | ScoresAll) -> None:
         self.identity = f"judge score ({judge.identity})"
@@ -65,6 +69,7 @@ class OfflineScoring:
 
     identity = "offline score"
     whole_replies = False
+    needs_twins = True
 
     def __init__(self, dataset: Dataset) -> None:
         self._stats = dataset_stats(dataset)

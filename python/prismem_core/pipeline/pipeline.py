@@ -256,7 +256,9 @@ class Pipeline:
             try:
                 return self._extract(program, histories), planned.result()
             except BaseException:
-                self._chat.stop()
+                stop = getattr(self._chat, "stop", None)
+                if stop is not None:
+                    stop()
                 raise
 
     def _retrieve_all(

@@ -29,8 +29,6 @@ class CompletesWithSalt(Protocol):
 
     def complete(self, requests: Sequence[ChatRequest], salt: str = "") -> list[ChatReply]: ...
 
-    def stop(self) -> None: ...
-
 
 class Unusable(Exception):
     """A reply that does not meet its schema; the message tells the model what to mend."""

@@ -259,7 +259,7 @@ class ReplayedChat:
             if replies is None:
                 raise RoleError(
                     f"the recording {self._recording.path} has no reply to this call of the {self._role} model "
-                    f"(purpose {request.purpose}): program, data or settings differ from those of the recording; record anew"
+                    f"(purpose {request.purpose}): program, data or settings differ from its own; record anew"
                 )
             self.account.admit()
             with self._lock:

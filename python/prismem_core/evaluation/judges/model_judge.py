@@ -12,6 +12,11 @@ from prismem_core.roles.protocols import ChatRequest, Verdict
 from prismem_core.tasks.task import Task
 
 
+def judge_identity(chat: str) -> str:
+    """What a judge over the chat of that identity calls itself; it holds the version of the prompts."""
+    return f"model judge {PROMPT_VERSION}: {chat}"
+
+
 class ModelJudge:
     """A `Judge` over any chat, by the rules of each task's benchmark (docs/judges.md).
 
@@ -22,15 +27,10 @@ class ModelJudge:
     """
 
     def __init__(self, chat: CompletesWithSalt, retries: int = 2, max_tokens: int = 8192) -> None:
-        self.identity = self.identity_with(chat.identity)
+        self.identity = judge_identity(chat.identity)
         self._chat = chat
         self._retries = retries
         self._max_tokens = max_tokens
-
-    @staticmethod
-    def identity_with(chat: str) -> str:
-        """What a judge over the chat of that identity calls itself; it holds the version of the prompts."""
-        return f"model judge {PROMPT_VERSION}: {chat}"
 
     def score(self, task: Task, answer: str) -> Verdict:
         """The verdict on one answer."""

@@ -1,0 +1,197 @@
+"""A chat model behind OpenAI's protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from prismem_core.clients.model_settings import ModelSettings, ModelSpec
+from prismem_core.clients.openai_compatible.body import Adaptations
+from prismem_core.clients.openai_compatible.client import OpenAIClient
+from prismem_core.clients.openai_compatible.completion import Completion, read_completion, read_stream
+from prismem_core.clients.openai_compatible.context_limits import Lengths, lengths_in
+from prismem_core.clients.openai_compatible.dialect import (
+    PROBE,
+    Dialect,
+    Form,
+    about_format,
+    format_fields,
+    schema_in_words,
+)
+from prismem_core.clients.openai_compatible.failures import PassingFailure, Refusal
+from prismem_core.clients.openai_compatible.prompt_lengths import cannot_hold, fewer_tokens, too_long
+from prismem_core.digests import digest
+from prismem_core.errors import RoleError
+from prismem_core.roles.protocols import ChatReply, ChatRequest
+
+_PATH = "/chat/completions"
+_MOST_ADAPTATIONS = 16
+_CHARS_A_TOKEN = 4
+
+
+class OpenAIChat(OpenAIClient):
+    """A Chat over HTTP: `concurrency` calls at a time, whichever threads ask, each reply handed over as it comes.
+
+    `max_tokens` bounds the output tokens of every call, whatever its request says. Replies hold no reasoning; their
+    token counts are the server's own. Raises RoleError when the server fails for good and BudgetError when the account
+    admits no further call; what was under way then is handed over first.
+    """
+
+    def __init__(
+        self, spec: ModelSpec, settings: ModelSettings, *, max_tokens: int | None = None, role: str = "task"
+    ) -> None:
+        super().__init__(spec, settings, role)
+        self._max_tokens = max_tokens
+        self._adaptations = Adaptations()
+        self._dialect = Dialect(settings.structured, spec.model)
+        self._forms: dict[str, tuple[Form, bool]] = {}
+
+    def complete(self, requests: Sequence[ChatRequest]) -> list[ChatReply]:
+        """Replies in the order of `requests`."""
+        replies: list[ChatReply | None] = [None] * len(requests)
+        for position, reply in self.complete_each(requests):
+            replies[position] = reply
+        return [reply for reply in replies if reply is not None]
+
+    def complete_each(self, requests: Sequence[ChatRequest]) -> Iterator[tuple[int, ChatReply]]:
+        """(position in `requests`, reply) in the order of completion."""
+
+        async def work(position: int, stopped: asyncio.Event) -> ChatReply:
+            return await self._answer(requests[position], stopped)
+
+        return self._slots.each(len(requests), work)
+
+    async def _answer(self, request: ChatRequest, stopped: asyncio.Event) -> ChatReply:
+        if request.schema is None:
+            try:
+                return self._reply(request, await self._ask(request, None, True, stopped))
+            except Refusal as refusal:
+                raise refusal.error from None
+        own = digest("schema", dict(request.schema))
+        while True:
+            form, strict = await self._form(own, stopped)
+            try:
+                return self._reply(request, await self._ask(request, form, strict, stopped))
+            except Refusal as refusal:
+                if not about_format(refusal):
+                    raise refusal.error from None
+                self._retreat(own, form, strict, refusal)
+
+    async def _form(self, schema: str, stopped: asyncio.Event) -> tuple[Form, bool]:
+        """How JSON of a schema is asked for, and whether strictly."""
+        found = self._forms.get(schema)
+        if found is None:
+
+            async def probe(request: ChatRequest, form: Form) -> Completion:
+                return await self._ask(request, form, True, stopped)
+
+            found = (await self._dialect.form(probe), True)
+        return found
+
+    def _retreat(self, schema: str, form: Form, strict: bool, refusal: Refusal) -> None:
+        """Ask for JSON of this schema in another way from now on, or raise what the server said."""
+        if self._forms.get(schema, (form, strict)) != (form, strict):
+            return
+        if form == "json_schema" and strict:
+            # Strict schemas are a narrow dialect; servers that refuse one may take it as a guide.
+            self._forms[schema] = (form, False)
+            return
+        following = self._dialect.following(form)
+        if following is None:
+            raise RoleError(
+                f"{refusal.error}; structured = {form!r} was asked for, 'auto' finds what the server takes"
+            ) from None
+        self._forms[schema] = (following, True)
+        self.say_once(logging.WARNING, f"%s refuses a schema as {form}; it is asked for as %s", self.endpoint.model,
+                      following)  # fmt: skip
+
+    async def _ask(self, request: ChatRequest, form: Form | None, strict: bool, stopped: asyncio.Event) -> Completion:
+        """One completion, in the words the server takes; raises Refusal where it is about the form of JSON alone."""
+        limit = request.max_tokens
+        if self._max_tokens is not None and request.purpose != PROBE:
+            limit = min(limit, self._max_tokens)
+        schema = request.schema
+        added = (
+            schema_in_words(form, schema)
+            if form is not None and schema is not None and request.purpose != PROBE
+            else ""
+        )
+        private = (request.system, request.prompt)
+
+        async def read(answer: Any) -> Completion:
+            completion = await read_stream(answer) if hasattr(answer, "aiter_lines") else read_completion(answer)
+            return self._settled(request, completion)
+
+        for _ in range(_MOST_ADAPTATIONS):
+            body = self._adaptations.body(self.endpoint.model, request, self.settings, limit, added)
+            if form is not None and schema is not None and "response_format" not in self.settings.extra_body:
+                body |= format_fields(form, schema, strict)
+            try:
+                return await self.post(_PATH, body, private, stopped, read)
+            except Refusal as refusal:
+                limit = self._adapt(refusal, body, request, limit)
+        raise RoleError(f"{self.endpoint.url} refuses calls whatever they leave out; look at the server's log")
+
+    def _adapt(self, refusal: Refusal, body: dict[str, Any], request: ChatRequest, limit: int) -> int:
+        """The output limit of the next try, with what a refusal teaches; raises the refusal if it teaches nothing."""
+        if self._adaptations.outdated(body):
+            return limit
+        lengths = lengths_in(refusal.message, refusal.body)
+        if lengths is not None and lengths != Lengths(None, None, None):
+            return self._lowered(lengths, request, limit)
+        said = self._adaptations.learn(refusal, body, self.settings.extra_body)
+        if said:
+            self.say_once(logging.WARNING, f"%s: {said}", self.endpoint.model)
+            return limit
+        if lengths is not None:
+            return self._lowered(lengths, request, limit)
+        raise refusal
+
+    def _lowered(self, lengths: Lengths, request: ChatRequest, limit: int) -> int:
+        fewer = fewer_tokens(lengths, request, limit)
+        if fewer is None:
+            raise RoleError(too_long(lengths, request, self.endpoint.model)) from None
+        self.say_once(
+            logging.WARNING,
+            "%s cannot give %d output tokens to every prompt; calls that are refused for it are asked for fewer (lower "
+            "max_tokens, or serve the model with a larger context)",
+            self.endpoint.model,
+            limit,
+        )
+        return fewer
+
+    def _settled(self, request: ChatRequest, completion: Completion) -> Completion:
+        """The completion with its tokens counted; raises for what is no reply."""
+        if completion.problem:
+            if completion.input_tokens is not None or completion.output_tokens is not None:
+                self.account.overhead("unusable", completion.input_tokens or 0, completion.output_tokens or 0)
+            raise PassingFailure(
+                f"{self.endpoint.url} answered with {completion.problem}", few=True, advice="look at the server"
+            )
+        given, written = completion.input_tokens, completion.output_tokens
+        if given is None or written is None:
+            self.say_once(
+                logging.WARNING,
+                "%s does not say what calls use; tokens are estimated as characters / 4",
+                self.endpoint.model,
+            )
+            chars = len(request.system) + len(request.prompt)
+            given = math.ceil(chars / _CHARS_A_TOKEN) if given is None else given
+            written = math.ceil(completion.raw_chars / _CHARS_A_TOKEN) if written is None else written
+        elif problem := cannot_hold(request, given, self.endpoint.model):
+            self.account.overhead("unusable", given, written)
+            raise RoleError(problem)
+        if request.purpose == PROBE:
+            self.account.overhead(PROBE, given, written)
+        else:
+            self.account.settle(given, written)
+        return Completion(completion.text, completion.finish_reason, given, written, completion.raw_chars)
+
+    @staticmethod
+    def _reply(request: ChatRequest, completion: Completion) -> ChatReply:
+        return ChatReply(
+            completion.text, completion.input_tokens or 0, completion.output_tokens or 0, completion.finish_reason
+        )

@@ -1,0 +1,86 @@
+"""Rows in an answer of `/embeddings`, checked and put in the order of the texts."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prismem_core.errors import RoleError
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows (n, d) float32 of length 1 (a zero row stays one) and the tokens of the batch, None if not told."""
+
+    rows: NDArray[np.float32]
+    tokens: int | None
+
+
+def read_rows(value: Any, count: int, model: str) -> Rows:
+    """The rows of `count` texts; RoleError for another number, sizes that differ and values that are no numbers."""
+    data = value.get("data") if isinstance(value, dict) else None
+    if not isinstance(data, list):
+        raise RoleError(
+            f"the server of {model} answered with JSON that holds no embeddings; look at the URL and the model"
+        )
+    if len(data) != count:
+        raise RoleError(f"the server of {model} gave {len(data)} embeddings for {count} texts; look at the server")
+    ordered: list[NDArray[np.float64] | None] = [None] * count
+    for arrival, entry in enumerate(data):
+        index = entry.get("index", arrival) if isinstance(entry, dict) else arrival
+        if not isinstance(index, int) or not 0 <= index < count or ordered[index] is not None:
+            raise RoleError(f"the server of {model} numbers its embeddings {index!r} twice or outside 0 to {count - 1}")
+        ordered[index] = _row(entry.get("embedding") if isinstance(entry, dict) else entry, index, model)
+    rows = [row for row in ordered if row is not None]
+    sizes = sorted({len(row) for row in rows})
+    if len(sizes) != 1 or sizes[0] == 0:
+        raise RoleError(f"the server of {model} gave embeddings of sizes {sizes}; all must have one size of at least 1")
+    return Rows(unit(np.stack(rows)), tokens_in(value))
+
+
+def unit(rows: NDArray[Any]) -> NDArray[np.float32]:
+    """Rows of length 1; zero rows stay as they are."""
+    wide = np.asarray(rows, np.float64)
+    # Two steps: values near the ends of the range must neither overflow nor vanish when they are squared.
+    largest = np.abs(wide).max(axis=1, keepdims=True)
+    wide = wide / np.where(largest == 0, 1.0, largest)
+    lengths = np.sqrt((wide * wide).sum(axis=1, keepdims=True))
+    return np.asarray(wide / np.where(lengths == 0, 1.0, lengths), np.float32)
+
+
+def _row(value: Any, index: int, model: str) -> NDArray[np.float64]:
+    if isinstance(value, str):
+        # Some servers send base64 whatever was asked for.
+        try:
+            row = np.frombuffer(base64.b64decode(value, validate=True), "<f4").astype(np.float64)
+        except (binascii.Error, ValueError):
+            raise RoleError(
+                f"embedding {index} of {model} is a text that holds no numbers; look at the server"
+            ) from None
+    else:
+        try:
+            row = np.asarray(value, np.float64)
+        except (TypeError, ValueError):
+            row = np.empty((0, 0))
+    if row.ndim != 1 or (isinstance(value, list) and any(isinstance(part, str | bool) for part in value)):
+        raise RoleError(f"embedding {index} of {model} is no list of numbers; look at the server")
+    if not np.isfinite(row).all():
+        raise RoleError(f"embedding {index} of {model} holds values that are no finite numbers; look at the server")
+    return row
+
+
+def tokens_in(value: Any) -> int | None:
+    """The tokens that an answer says it used, None if it does not."""
+    usage = value.get("usage") if isinstance(value, dict) else None
+    if not isinstance(usage, dict):
+        return None
+    for name in ("prompt_tokens", "total_tokens", "input_tokens"):
+        count = usage.get(name)
+        if isinstance(count, int) and not isinstance(count, bool) and count > 0:
+            return count
+    return None
