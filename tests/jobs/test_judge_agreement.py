@@ -170,9 +170,13 @@ def test_a_cap_binds_both_judges(tmp_path: Path, small_data: Path) -> None:
 
 @pytest.mark.usefixtures("models")
 def test_the_lexical_judge_may_be_one_of_them(tmp_path: Path, small_data: Path) -> None:
-    questions = answers(tmp_path / "q", small_data, ["right", "wrong"])
-    result = compare_judges(questions, str(small_data), ["lexical", JUDGES[0]], build_job_settings({}))
-    assert result["judges"][0] == "lexical-1" and result["compared"] == 2
+    reference = next(t.reference for t in load(str(small_data)).tasks if not t.expects_abstention)
+    words = load(str(small_data)).reply_words
+    for said, right in ((reference, 1.0), (" ".join(["x"] * words + [reference]), 0.0)):
+        questions = answers(tmp_path / "q", small_data, [said, "wrong"])
+        result = compare_judges(questions, str(small_data), ["lexical", JUDGES[0]], build_job_settings({}))
+        assert result["judges"][0] == "lexical-1" and result["compared"] == 2
+        assert result["all"]["difference"] == right / 2, "an answer is judged by its first words"
 
 
 def test_judges_that_cannot_be_compared_are_refused(tmp_path: Path, small_data: Path) -> None:

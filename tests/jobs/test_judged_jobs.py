@@ -15,9 +15,11 @@ from prismem_core.errors import JudgeError
 from prismem_core.evolution.laboratory import SilentObserver
 from prismem_core.jobs.evaluation_job import evaluate_programs, evaluation_tables
 from prismem_core.jobs.evolution_job import EvolutionJob, resume_run, start_run
+from prismem_core.jobs.reports import load_report
 from prismem_core.jobs.settings import build_job_settings
 from prismem_core.roles.protocols import ChatReply, ChatRequest
 from prismem_core.runs.events import RunFinished
+from prismem_core.runs.report.markdown import markdown
 from prismem_core.runs.run import read_run
 from prismem_core.tasks.datasets import load
 
@@ -168,3 +170,20 @@ def test_an_empty_answer_is_asked_for_again_then_counted(
     assert kept[tasks[1].id]["defect"] == "cut" and kept[tasks[1].id]["answer"]
     assert sorted(request.sample for request in asked) == [0, 0, 1, 1, 2, 2]
     assert "1 with an empty answer, 1 with an answer cut" in evaluation_tables(result)[0].note
+
+
+def test_test_questions_without_a_verdict_are_left_out_of_the_report_and_counted(
+    tmp_path: Path, make_job: Make
+) -> None:
+    job = make_job(job={"judge": JUDGE, "output_retries": 0}, evolution={"T1": 0, "T2": 0, "T3": 0})
+    dataset = load(job.data)
+    test = [dataset.task(i).question for i in dataset.split(job.parts).test]
+    Judge.silent = set(test)  # type: ignore[misc]
+    run = tmp_path / "run"
+    with pytest.raises(JudgeError, match="test questions"):
+        start_run(run, job, SilentObserver())
+    Judge.silent = {test[0]}  # type: ignore[misc]
+    resume_run(run, SilentObserver())
+    [summary] = load_report(run).data["scores"]["test"].values()
+    assert (summary["questions"], summary["scored"], summary["unscored"]) == (len(test), len(test) - 1, 1)
+    assert f"Left out, since no verdict could be read: n00: 1 of {len(test)}." in markdown(load_report(run))

@@ -12,7 +12,7 @@ from typing import Any
 from prismem_core.cache import ExecutionCache
 from prismem_core.errors import DataError, SettingsError
 from prismem_core.evaluation.agreement import Confusion, agreement
-from prismem_core.evaluation.judge import LexicalJudge
+from prismem_core.evaluation.judge import LexicalJudge, cut_reply
 from prismem_core.evaluation.judges import ModelJudge
 from prismem_core.evaluation.scoring import verdicts_of
 from prismem_core.jobs.model_tables import spec_of
@@ -137,7 +137,7 @@ def compare_judges(
     names, scores = [], []
     with ExecutionCache(cache, memory_bytes=settings.cache_mib << 20, disk_bytes=settings.cache_bytes) as store:
         for judge in judges:
-            name, found = _scores(judge, asked, store, ledger)
+            name, found = _scores(judge, asked, dataset.reply_words, store, ledger)
             names.append(name)
             scores.append(found)
     pairs = [(row.native_type, a, b) for row, a, b in zip(whole, *scores, strict=True)]
@@ -146,9 +146,11 @@ def compare_judges(
 
 
 def _scores(
-    settings: JobSettings, asked: Sequence[tuple[Task, str]], cache: ExecutionCache, ledger: Ledger
+    settings: JobSettings, asked: Sequence[tuple[Task, str]], words: int, cache: ExecutionCache, ledger: Ledger
 ) -> tuple[str, list[float | None]]:
-    """The name of the judge that the settings name and its scores; its client is closed before the next is opened."""
+    """The name of the judge that the settings name and its scores (the lexical one's of the first `words` words of an
+    answer, as everywhere); its client is closed before the next is opened.
+    """
     clients = ModelClients(settings)
     try:
         chat = clients.chats["judge"]
@@ -158,6 +160,8 @@ def _scores(
             budget = clients.budget(settings, ledger)
             cached = CachedChat(chat, cache, ledger, workers=settings.workers, role=JUDGE_ROLE, budget=budget)
             judge = ModelJudge(cached, settings.output_retries, clients.max_tokens(JUDGE_ROLE))
+        else:
+            asked = [(task, cut_reply(answer, words)) for task, answer in asked]
         return judge.identity, [verdict.score for verdict in verdicts_of(judge, asked)]
     finally:
         clients.close()
