@@ -1,0 +1,263 @@
+"""One vLLM engine that several threads feed: calls go in as slots come free, results come out as they are finished."""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from multiprocessing.connection import wait
+from typing import Any
+
+from prismem_core.clients.vllm_engine.starting import told
+from prismem_core.errors import PrismemError, RoleError
+
+_GRACE_SECONDS = 30.0
+"""For an engine whose process has ended to notice it; callers are told afterwards in any case."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """Token ids to read, and vLLM's sampling or pooling parameters; `position` is the caller's."""
+
+    position: int
+    token_ids: list[int]
+    parameters: Any
+
+
+class _Feed:
+    """The calls of one caller on their way; guarded by the engine's condition but for `results`."""
+
+    def __init__(self, admit: Callable[[], None], begun: Callable[[], None], ended: Callable[[], None]) -> None:
+        self.admit, self.begun, self.ended = admit, begun, ended
+        self.waiting: deque[Call] = deque()
+        self.under_way = 0
+        self.error: BaseException | None = None
+        self.dropped = False
+        self.results: queue.SimpleQueue[tuple[int, Any] | None] = queue.SimpleQueue()
+
+
+class Engine:
+    """A `vllm.LLM` and the thread that drives it; thread-safe.
+
+    `make` starts the LLM, at the first use; `window` is the number of calls under way at a time. An engine that has
+    died fails the calls under way with RoleError and is started anew by the next one. `tell` puts an exception into
+    words.
+    """
+
+    def __init__(
+        self, name: str, make: Callable[[], Any], window: int, tell: Callable[[BaseException], str] = told
+    ) -> None:
+        self.name = name
+        self.window = window
+        self._make = make
+        self._tell = tell
+        self._starting = threading.Lock()
+        self._tokenizing = threading.Lock()
+        self._llm: Any = None
+        self._thread: threading.Thread | None = None
+        self._changed = threading.Condition()
+        self._feeds: list[_Feed] = []
+        self._calls: dict[str, tuple[_Feed, int]] = {}
+        self._numbers = itertools.count()
+        self._closing = False
+
+    def started(self) -> Any:
+        """The LLM, which the first caller waits for."""
+        with self._starting:
+            if self._closing:
+                raise RoleError(f"the engine of {self.name} was closed; open the roles anew to call it")
+            if self._llm is None:
+                before = set(multiprocessing.active_children())
+                self._llm = self._make()
+                processes = [child for child in multiprocessing.active_children() if child not in before]
+                self._thread = threading.Thread(target=self._drive, args=(self._llm,), name="vllm", daemon=True)
+                self._thread.start()
+                if processes:
+                    watched = (self._llm, self._thread, processes)
+                    threading.Thread(target=self._watch, args=watched, name="vllm-watch", daemon=True).start()
+            return self._llm
+
+    @property
+    def max_model_len(self) -> int:
+        """Tokens that prompt and reply may have together."""
+        return int(self.started().llm_engine.model_config.max_model_len)
+
+    def with_tokenizer(self, use: Callable[[Any], Any]) -> Any:
+        """What `use` makes of the tokenizer, which one thread at a time may have."""
+        tokenizer = self.started().get_tokenizer()
+        with self._tokenizing:
+            return use(tokenizer)
+
+    def run(
+        self,
+        calls: Iterable[Call],
+        admit: Callable[[], None],
+        begun: Callable[[], None],
+        ended: Callable[[], None],
+    ) -> Iterator[tuple[int, Any]]:
+        """Each call's position and vLLM's output, in the order in which they are finished.
+
+        `calls` is read no further ahead than one window. `admit` is asked before each call, `begun` and `ended` are
+        told of it. When it, `calls` or the engine raises, no further call begins, those under way are given, then the
+        error is raised. A caller that stops reading ends its calls.
+        """
+        llm = self.started()
+        feed = _Feed(admit, begun, ended)
+        coming = iter(calls)
+        with self._changed:
+            if self._llm is not llm:
+                raise RoleError(f"the vLLM engine of {self.name} has just ended; resume to start it again")
+            self._feeds.append(feed)
+        try:
+            exhausted = False
+            while True:
+                while not exhausted and feed.error is None and len(feed.waiting) < self.window:
+                    try:
+                        call = next(coming, None)
+                    except PrismemError as error:
+                        feed.error = error
+                        call = None
+                    exhausted = call is None
+                    if call is not None:
+                        with self._changed:
+                            feed.waiting.append(call)
+                            self._changed.notify_all()
+                with self._changed:
+                    if feed.error is not None:
+                        feed.waiting.clear()
+                    idle = not feed.waiting and not feed.under_way
+                if idle and (exhausted or feed.error is not None) and feed.results.empty():
+                    break
+                got = feed.results.get()
+                if got is not None:
+                    yield got
+            if feed.error is not None:
+                raise feed.error
+        finally:
+            with self._changed:
+                feed.dropped = True
+                feed.waiting.clear()
+                self._changed.notify_all()
+
+    def close(self) -> None:
+        """End the engine and its processes; calls under way fail."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        with self._starting, self._changed:
+            thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    # What follows runs in the engine's thread.
+
+    def _drive(self, llm: Any) -> None:
+        engine = llm.llm_engine
+        why = f"the engine of {self.name} was closed while calls were under way"
+        try:
+            while self._refill(llm):
+                for output in engine.step():
+                    if output.finished:
+                        self._finish(output)
+        except Exception as error:
+            why = f"the vLLM engine of {self.name} ended: {self._tell(error)}; resume to start it again"
+        finally:
+            # Its memory is given back before another caller may start the engine anew.
+            _end(engine)
+            self._lose(llm, RoleError(why))
+
+    def _watch(self, llm: Any, driver: threading.Thread, processes: list[Any]) -> None:
+        """Waits for the end of the engine's processes, which vLLM's synchronous client never learns of while it waits
+        for their output.
+        """
+        wait([process.sentinel for process in processes])
+        outputs = getattr(llm.llm_engine.engine_core, "outputs_queue", None)
+        if self._closing or not driver.is_alive():
+            return
+        if outputs is not None:
+            outputs.put(RuntimeError("a process of the engine has ended"))
+            driver.join(_GRACE_SECONDS)
+        self._lose(llm, RoleError(f"a process of the vLLM engine of {self.name} has ended; resume to start it again"))
+
+    def _refill(self, llm: Any) -> bool:
+        """Waits until there is something to do and begins what there is room for; False when the engine is to end."""
+        engine = llm.llm_engine
+        with self._changed:
+            while True:
+                if self._closing or self._llm is not llm:
+                    return False
+                self._drop(engine)
+                for feed in self._feeds:
+                    while feed.waiting and len(self._calls) < self.window:
+                        self._begin(engine, feed, feed.waiting.popleft())
+                if self._calls:
+                    return True
+                self._changed.wait()
+
+    def _begin(self, engine: Any, feed: _Feed, call: Call) -> None:
+        try:
+            feed.admit()
+            name = str(next(self._numbers))
+            engine.add_request(name, {"prompt_token_ids": call.token_ids}, call.parameters)
+        except Exception as error:
+            if feed.error is None:
+                feed.error = error if isinstance(error, PrismemError) else _refused(self.name, error)
+            feed.waiting.clear()
+            feed.results.put(None)
+            return
+        feed.under_way += 1
+        feed.begun()
+        self._calls[name] = (feed, call.position)
+
+    def _drop(self, engine: Any) -> None:
+        """Ends the calls of callers that have gone."""
+        names = [name for name, (feed, _) in self._calls.items() if feed.dropped]
+        if names:
+            engine.abort_request(names)
+        for name in names:
+            self._left(name)
+        self._feeds = [feed for feed in self._feeds if not feed.dropped]
+
+    def _finish(self, output: Any) -> None:
+        with self._changed:
+            if output.request_id in self._calls:
+                feed, position = self._left(output.request_id)
+                feed.results.put((position, output))
+
+    def _left(self, name: str) -> tuple[_Feed, int]:
+        feed, position = self._calls.pop(name)
+        feed.under_way -= 1
+        feed.ended()
+        return feed, position
+
+    def _lose(self, llm: Any, error: RoleError) -> None:
+        """The engine has gone: every caller gets `error` for what is not finished."""
+        with self._changed:
+            if self._llm is not llm:
+                return
+            self._llm = self._thread = None
+            for name in list(self._calls):
+                self._left(name)
+            for feed in self._feeds:
+                feed.error = feed.error or error
+                feed.waiting.clear()
+                feed.results.put(None)
+            self._feeds = []
+            self._changed.notify_all()
+
+
+def _refused(name: str, error: Exception) -> RoleError:
+    return RoleError(f"vLLM refuses a call of {name}: {told(error)}")
+
+
+def _end(engine: Any) -> None:
+    """Ends the engine's processes and waits for them."""
+    core = getattr(engine, "engine_core", None)
+    if core is not None:
+        core.shutdown()
+    # Asking for the children that live reaps those that have ended.
+    multiprocessing.active_children()
