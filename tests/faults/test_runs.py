@@ -109,6 +109,10 @@ def test_failed_segments_and_dropped_units_are_counted(evaluate: Evaluate, scrip
     summary = evaluate()["programs"]["seed"]
     assert summary["unread_segments"] == 2
     assert summary["dropped_units"] == 8
+    faults = summary["extraction_faults"]
+    assert len(faults) == 10
+    assert "spring, segment 3: unit 2: extra_field confidence" in faults
+    assert any(fault.startswith("autumn, segment 2: it is not valid JSON") for fault in faults)
     assert summary["scored"] == 4
 
 
