@@ -51,4 +51,3 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
     yield maker
     for client in maker.made:
         client.close()
-

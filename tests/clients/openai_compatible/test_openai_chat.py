@@ -265,9 +265,7 @@ def test_a_lone_surrogate_is_replaced(make: Any, scripted_server: Any) -> None:
     assert scripted_server.requests()[0]["body"]["messages"][0]["content"] == "Say ? so."
 
 
-def test_nothing_of_the_environment_is_sent(
-    make: Any, scripted_server: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_of_the_environment_is_sent(make: Any, scripted_server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
     monkeypatch.setenv("OPENAI_ORG_ID", "org-private")
     monkeypatch.setenv("OPENAI_PROJECT_ID", "proj-private")
