@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Any, Protocol
 
 import pytest
+from tests.scripted_server.fixture import own_server, scripted_server, server_process  # noqa: F401
 
 from prismem_core.clients.model_settings import ModelSettings, parse_model
 from prismem_core.clients.openai_compatible import OpenAIChat, OpenAIEmbedder
-from tests.scripted_server.fixture import own_server, scripted_server, server_process  # noqa: F401
 
 
 class Make(Protocol):

@@ -37,6 +37,12 @@ class EventLoop:
                 )
             return self._loop
 
+    def tell(self, what: Callable[[], object]) -> None:
+        """Have `what` done in the loop, if there is one."""
+        with self._lock:
+            if self._loop is not None and self._process == os.getpid():
+                self._loop.call_soon_threadsafe(what)
+
     def close(self, first: Callable[[], None], last: Callable[[], Awaitable[None]]) -> None:
         """Call `first` in the loop, end every task, await `last` and end the thread."""
         with self._lock:
