@@ -117,7 +117,8 @@ def evaluate_programs(
             result["reuse_check"] = bench.pipeline.reuse_counts.to_dict()
     if questions is not None:
         try:
-            questions.write_text("".join(row + "\n" for row in rows), encoding="utf-8")
+            # Half a surrogate pair, which a model can put into JSON, is written as the escape that JSON has for it.
+            questions.write_text("".join(row + "\n" for row in rows), encoding="utf-8", errors="backslashreplace")
         except OSError as error:
             raise DataError(f"cannot write {questions}: {error.strerror}") from error
     return result

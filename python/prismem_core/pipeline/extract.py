@@ -10,7 +10,7 @@ from typing import Any
 from prismem_core.pipeline.segment import Segment
 from prismem_core.pipeline.structured import Answered, CompletesWithSalt, Unusable, ask_structured, field_inputs
 from prismem_core.program.interface import ProgramInterface, to_json_schema
-from prismem_core.program.schema import SchemaResult, check_value
+from prismem_core.program.schema import check_value
 from prismem_core.prompts.catalog import render
 from prismem_core.roles.protocols import ChatRequest
 
@@ -76,7 +76,7 @@ def extract(
         checked = [check_value(unit, interface.unit) for unit in reply["memory_units"]]
         return _Read(
             tuple(c.value for c in checked if c.ok and c.value is not None),
-            tuple(f"unit {n}: {_words(c)}" for n, c in enumerate(checked, start=1) if not c.ok),
+            tuple(f"unit {n}: {c.words}" for n, c in enumerate(checked, start=1) if not c.ok),
         )
 
     answered: list[Answered[_Read]] = ask_structured(chat, request, len(segments), parse, retries, salt)
@@ -93,8 +93,3 @@ def extract(
         )
         for a in answered
     ]
-
-
-def _words(result: SchemaResult) -> str:
-    # Names that a model invented may be as long as its reply.
-    return "; ".join(f"{code} {(field or '')[:40]}".strip() for code, field in result.errors[:8])
