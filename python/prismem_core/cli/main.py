@@ -15,6 +15,7 @@ from prismem_core import __version__
 from prismem_core.cli import (
     bench,
     cache,
+    data,
     doctor,
     evaluate,
     evolve,
@@ -66,6 +67,7 @@ app.command("doctor")(doctor.doctor_command)
 app.command("bench")(bench.bench_command)
 app.add_typer(cache.app, name="cache")
 app.add_typer(kernels.app, name="kernels")
+app.add_typer(data.app, name="data")
 
 
 _INTERRUPTED_CODE = 130
