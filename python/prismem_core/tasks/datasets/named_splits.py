@@ -124,7 +124,7 @@ def counts(parts: Mapping[str, Sequence[str]], dataset: Dataset) -> dict[str, di
 
 
 def read_split(value: str | Path, dataset: Dataset | None = None, seed: int = 0) -> Parts:
-    """The parts of a split given by name or as the path of a split file; see `named_split` for what needs a data set."""
+    """The parts of a split given by name or as the path of a file; `named_split` tells what needs a data set."""
     if str(value) in NAMED_SPLITS:
         return named_split(str(value), dataset, seed)
     if not Path(value).exists():
