@@ -5,13 +5,13 @@ BIN := $(VENV)/bin
 RUN ?= runs/demo-$(shell date +%Y%m%d-%H%M%S)
 SOURCES := pyproject.toml CMakeLists.txt $(shell find csrc cmake -type f 2>/dev/null)
 
-.PHONY: demo test soak lint types check bench check-native check-simde check-fuzz check-guards write-guards check-kernels check-kernels-quick clean
+.PHONY: demo test soak lint types check bench check-native check-simde check-fuzz check-guards write-guards check-kernels check-kernels-quick check-vllm clean
 
 demo: $(VENV)/.offline
 	$(BIN)/prismem evolve --data sample --run $(RUN)
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest --ignore=tests/kernels
+	$(BIN)/python -m pytest --ignore=tests/kernels --ignore=tests/vllm
 
 # The long versions of tests: thousands of random program edits and the like, an hour and more.
 soak: $(VENV)/.dev
@@ -92,6 +92,11 @@ check-kernels: $(KERNELS_VENV)/.current $(KERNELS_VENV)/.oldest
 # The part that needs neither torch nor triton: the CUDA kernels in the emulator, and through nvcc where there is one.
 check-kernels-quick: $(VENV)/.dev
 	$(BIN)/python -m pytest tests/kernels
+
+# A real vLLM on the CPU (docs/vllm.md), in an environment of 4 GB that is made once, outside the checkout; skipped with the
+# reason where it cannot be made. VLLM_TESTS="-k streaming" for a part.
+check-vllm: | $(BIN)/python
+	$(BIN)/python tests/vllm/environment.py $(VLLM_TESTS)
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; name one with: make PYTHON=python3.12 ...")'

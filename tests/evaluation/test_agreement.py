@@ -54,8 +54,8 @@ def test_graded_scores_count_disagreements_by_their_distance() -> None:
         ([1.0, 1.0], [1.0, 1.0], None, "both judges gave 1 throughout"),
         ([0.5, 0.5], [0.5, 0.5], None, "both judges gave 0.5 throughout"),
         ([1.0, 0.0, 1.0], [1.0, 0.0, 1.0], 1.0, "agree throughout"),
-        ([1.0, 1.0, 1.0], [1.0, 0.0, 1.0], 0.0, "the first judge gave 1 throughout"),
-        ([1.0, 0.0, 0.5], [0.0, 0.0, 0.0], 0.0, "the second judge gave 0 throughout"),
+        ([1.0, 1.0, 1.0], [1.0, 0.0, 1.0], 0.0, "judge A gave 1 throughout"),
+        ([1.0, 0.0, 0.5], [0.0, 0.0, 0.0], 0.0, "judge B gave 0 throughout"),
     ],
 )
 def test_where_kappa_says_nothing_that_is_said(

@@ -42,6 +42,10 @@ RULES = [
     (task(benchmark="longmemeval", native_type="temporal-reasoning"), "off by one is still right"),
     (task(benchmark="longmemeval", native_type="knowledge-update"), "latest state"),
     (task(benchmark="longmemeval", native_type="single-session-preference"), "The rubric describes"),
+    (
+        task(benchmark="longmemeval", native_type="single-session-preference", metric="rubric", rubric=("a kitten",)),
+        "The rubric describes",
+    ),
     (task("852_abs", benchmark="longmemeval", native_type="temporal-reasoning"), "cannot be told"),
     (task("852_abs", benchmark="longmemeval", native_type="multi-session", metric="abstention"), "cannot be told"),
     (task(benchmark="locomo", native_type="temporal"), "lives of two people"),
@@ -94,6 +98,12 @@ def test_a_rubric_is_the_mean_of_its_nuggets_and_half_a_nugget_counts_half(
     assert found.parts["nuggets"] == 3 and found.parts["met_in_part"] == sum(g == 0.5 for g in grades)
     assert [request.inputs["reference"] for request in chat.seen] == list(NUGGETS)
     assert all(request.inputs["question"] == "What did Ana adopt?" for request in chat.seen)
+
+
+def test_a_rubric_of_json_lines_is_judged_as_one() -> None:
+    judge, chat = replying(score(0.5))
+    assert judge.score(task(metric="rubric", rubric=NUGGETS), "3 cats").score == 0.5
+    assert len(chat.seen) == 3
 
 
 def test_a_beam_question_without_a_rubric_is_judged_by_its_reference() -> None:

@@ -73,6 +73,10 @@ def record(iteration: int, program: str | None, **changes: Any) -> RevisionRecor
     return replace(own, **changes)
 
 
+def noted(source: str, words: str) -> str:
+    return source + f"# {words}\n" if words else source
+
+
 def parent_brief(stage: str = "cold_start", words: str = "", **changes: Any) -> ParentBrief:
     cold = stage == "cold_start"
     table = DiagnosticsTable({T: DiagnosticsRow(7, 0.3125, 0.5, None, 0.75)}, Lengths(10, 20))
@@ -81,7 +85,7 @@ def parent_brief(stage: str = "cold_start", words: str = "", **changes: Any) -> 
         stage="cold_start" if cold else "refinement",
         iteration=5,
         parent_id="n01",
-        source=SEED,
+        source=noted(SEED, words),
         target=None if cold else T,
         accuracy={F: 0.75, T: 0.5},
         train=0.625,
@@ -96,13 +100,14 @@ def parent_brief(stage: str = "cold_start", words: str = "", **changes: Any) -> 
 
 def integration_brief(words: str = "") -> IntegrationBrief:
     def view(capability: Capability, program: str, source: str, distance: int) -> SpecialistView:
+        source = noted(source, f"{words} {program}" if words else "")
         return SpecialistView(capability, program, source, distance, 0.25, {T: 0.75}, "n02", program == "n01")
 
     kept = SEED.replace("self.memories", "self.kept")
     return IntegrationBrief(
         iteration=18,
         base_id="n01",
-        source=SEED,
+        source=noted(SEED, words),
         accuracy={F: 0.75, T: 0.5},
         train=0.625,
         lengths=Lengths(123.4, 5678.9),
@@ -289,6 +294,28 @@ def test_a_diagnosis_that_never_can_be_used_pauses_the_run(reply: str, problem: 
     assert "\n" not in str(error.value) and "secret" not in str(error.value)
     assert [problem in request.prompt for request in model.requests] == [False, True, True]
     assert len({request.sample for request in model.requests}) == 3
+
+
+def test_a_run_that_paused_over_a_diagnosis_asks_anew() -> None:
+    model = ScriptedModel({"reflect": [*[literally("{}")] * 5, says(diagnosis="temporal: x")]})
+    chat = CachedChat(model, ExecutionCache(), Ledger())
+    designer = PromptedDesigner(chat, chat, 1)
+    for asked_so_far in (2, 4):
+        with pytest.raises(RoleError, match="no diagnosis"):
+            designer.diagnose(parent_brief())
+        assert len(model.requests) == asked_so_far
+    assert designer.diagnose(parent_brief()).text == "temporal: x"
+    assert designer.diagnose(parent_brief()).text == "temporal: x"
+    assert len(model.requests) == 6, "what was answered is not asked again"
+
+
+def test_a_coders_failed_attempt_stays_one() -> None:
+    model = ScriptedModel({"code": [literally("{}")] * 2})
+    chat = CachedChat(model, ExecutionCache(), Ledger())
+    designer = PromptedDesigner(chat, chat, 1)
+    first, again = (designer.revise(parent_brief(), DIAGNOSIS, []) for _ in range(2))
+    assert first == again and first.problem == "the reply has no field 'summary'"
+    assert len(model.requests) == 2
 
 
 def test_a_plan_that_never_can_be_used_pauses_the_run() -> None:

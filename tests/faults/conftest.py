@@ -12,6 +12,7 @@ import pytest
 
 from prismem_core.cache import ExecutionCache
 from prismem_core.clients.model_settings import ModelSettings, parse_model
+from prismem_core.evolution.laboratory import SilentObserver
 from prismem_core.pipeline.extract import Extraction, extract
 from prismem_core.pipeline.segment import Segment, segment
 from prismem_core.program.interface import FieldSpec, ProgramInterface, Schema
@@ -171,21 +172,25 @@ def talks(tmp_path: Path) -> Path:
 Evaluate = Callable[..., dict[str, Any]]
 
 
-@pytest.fixture
-def evaluate(scripted_server: ScriptedServer, talks: Path) -> Evaluate:
-    """`prismem evaluate` of the seed on the talks, with the scripted server as the task model.
-
-    `task` holds further settings of that model, `job` of the job, `cache` names a cache directory.
-    """
-    pytest.importorskip("openai")
+def evaluate_talks(
+    talks: Path, program: str = "seed", cache: Path | None = None, task: Any = None, **job: Any
+) -> dict[str, Any]:
+    """`prismem evaluate` of a program on the talks; `task` holds settings of the task model, `job` of the job."""
     from prismem_core.jobs.evaluation_job import evaluate_programs
     from prismem_core.jobs.settings import build_job_settings
 
-    def run(program: str = "seed", cache: Path | None = None, task: Any = None, **job: Any) -> dict[str, Any]:
-        models = {"task": {"retries": 4, "timeout_seconds": 60.0, **(task or {})}, **job.pop("models", {})}
-        models["task"].setdefault("model", scripted_server.model())
-        settings = build_job_settings({"embedder": "hashing", "reranker": False, "models": models, **job})
-        return evaluate_programs([program], str(talks), None, "all", settings, cache)
+    models = {"task": {"retries": 4, "timeout_seconds": 60.0, **(task or {})}, **job.pop("models", {})}
+    settings = build_job_settings({"embedder": "hashing", "reranker": False, "models": models, **job})
+    return evaluate_programs([program], str(talks), None, "all", settings, cache)
+
+
+@pytest.fixture
+def evaluate(scripted_server: ScriptedServer, talks: Path) -> Evaluate:
+    """`evaluate_talks` with the scripted server as the task model."""
+    pytest.importorskip("openai")
+
+    def run(program: str = "seed", task: Any = None, **job: Any) -> dict[str, Any]:
+        return evaluate_talks(talks, program, task={"model": scripted_server.model(), **(task or {})}, **job)
 
     return run
 
@@ -199,3 +204,63 @@ def unit_rows(rows: Any) -> None:
     """Every row is finite and of length one."""
     assert np.isfinite(rows).all()
     assert np.allclose(np.linalg.norm(rows, axis=1), 1.0, atol=1e-5)
+
+
+class Evolution:
+    """A short run of the catalogue, or of a designer model, over the talks with the scripted server as task model."""
+
+    def __init__(self, server: ScriptedServer, talks: Path, directory: Path) -> None:
+        self.server = server
+        self.directory = directory
+        self._talks = talks
+        self._number = 0
+
+    def another(self) -> Evolution:
+        """The same run from the start, in a directory of its own."""
+        self._number += 1
+        return Evolution(self.server, self._talks, self.directory.with_name(f"{self.directory.name}-{self._number}"))
+
+    def start(self, **job: Any) -> None:
+        """Run to the end; `job` holds settings of the job."""
+        from prismem_core.evolution.settings import build_settings
+        from prismem_core.jobs.evolution_job import EvolutionJob, start_run, start_source
+        from prismem_core.jobs.settings import build_job_settings
+
+        given = job.pop("models", {})
+        task = {"model": self.server.model(), "retries": 2, **given.get("task", {})}
+        values = {"embedder": "hashing", "reranker": False, "models": {**given, "task": task}, **job}
+        settings = build_job_settings(values)
+        evolution = build_settings({"T1": 1, "T2": 1, "T3": 0})
+        start_run(
+            self.directory,
+            EvolutionJob(str(self._talks), None, settings, evolution, start_source("naive_rag")),
+            SilentObserver(),
+        )
+
+    def resume(self, **given: Any) -> None:
+        """Go on."""
+        from prismem_core.jobs.evolution_job import resume_run
+
+        resume_run(self.directory, SilentObserver(), **given)
+
+    def journal(self) -> list[dict[str, Any]]:
+        """The events without their times."""
+        lines = (self.directory / "journal.jsonl").read_text(encoding="utf-8").splitlines()
+        return [{name: value for name, value in json.loads(line).items() if name != "time"} for line in lines]
+
+    def kinds(self) -> list[str]:
+        """The kinds of the events."""
+        return [event["event"] for event in self.journal()]
+
+    def report(self) -> dict[str, Any]:
+        """The report's data."""
+        from prismem_core.jobs.reports import load_report
+
+        data: dict[str, Any] = dict(load_report(self.directory).data)
+        return data
+
+
+@pytest.fixture
+def evolution(scripted_server: ScriptedServer, talks: Path, tmp_path: Path) -> Evolution:
+    pytest.importorskip("openai")
+    return Evolution(scripted_server, talks, tmp_path / "run")

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from prismem_core.errors import RoleError
+from prismem_core.roles.account import Account
 from tests.faults.conftest import Chats, one_clear_line, unit_rows
 from tests.scripted_server.answers import count_tokens, vector
 
@@ -43,10 +44,14 @@ def test_rows_stand_where_their_texts_do(chats: Chats, shuffle: bool, batch: int
 
 
 def test_tokens_are_those_of_the_server(chats: Chats) -> None:
-    rows, tokens = chats.embedder(batch=4, dimension=None).embed_counted(TEXTS)
+    embedder = chats.embedder(batch=4)
+    embedder.account = Account("embedder", chats.ledger)
+    rows, tokens = embedder.embed_counted(TEXTS)
     unit_rows(rows)
     assert len(tokens) == len(TEXTS)
-    assert sum(tokens) == sum(count_tokens(text) for text in TEXTS) == chats.server.totals["prompt_tokens"]
+    assert sum(tokens) == sum(count_tokens(text) for text in TEXTS)
+    # Beside the texts the client may check how long a text the model reads.
+    assert sum(tokens) + chats.usage().input_tokens == chats.server.totals["prompt_tokens"]
 
 
 @pytest.mark.parametrize("values", ["nan", "null", "text"])
@@ -58,7 +63,7 @@ def test_a_row_that_is_no_row_is_refused(chats: Chats, values: str) -> None:
 @pytest.mark.parametrize("rows", [-1, 1])
 def test_a_count_that_does_not_fit_is_refused(chats: Chats, rows: int) -> None:
     chats.server.play({"endpoint": "embeddings", "do": {"rows": rows}})
-    refused(chats, "10")
+    refused(chats, f"{1 + rows} embeddings for 1 text", texts=TEXTS[:1])
 
 
 def test_rows_of_another_size_name_both(chats: Chats) -> None:
@@ -114,8 +119,6 @@ def test_a_limit_of_the_settings_is_kept(chats: Chats) -> None:
 
 
 def test_every_token_is_accounted_for_when_texts_are_split(chats: Chats) -> None:
-    from prismem_core.roles.account import Account
-
     chats.server.play({"endpoint": "embeddings", "do": {"cut_text": 100}})
     embedder = chats.embedder(dimension=None)
     embedder.account = Account("embedder", chats.ledger)
@@ -145,7 +148,8 @@ def test_what_will_not_pass_is_one_line(chats: Chats, failure: dict[str, Any]) -
 def test_an_instruction_is_put_before_every_text(chats: Chats) -> None:
     chats.embedder(dimension=32, instruction="Find what answers the question").embed(["Where is Pixel?"])
     sent = [text for e in chats.server.requests("embeddings") for text in e["body"]["input"]]
-    assert sent == ["Instruct: Find what answers the question\nQuery:Where is Pixel?"]
+    assert sent[0] == "Instruct: Find what answers the question\nQuery:Where is Pixel?"
+    assert all(text.startswith("Instruct: Find what answers the question\nQuery:") for text in sent)
 
 
 def test_no_text_is_no_call(chats: Chats) -> None:

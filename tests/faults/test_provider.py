@@ -117,8 +117,8 @@ def test_an_outage_is_waited_for(chats: Chats) -> None:
 def test_calls_begun_in_a_minute_are_bounded(chats: Chats) -> None:
     ask(chats.client(requests_per_minute=240.0, concurrency=8), 8)
     at = sorted(entry["at"] for entry in chats.server.requests())
-    # Four a second: any five begin in no less than about a second, beyond what may begin at once.
-    assert len(at) == 8
+    # Four a second, one after the other.
+    assert at[-1] - at[0] >= 7 / 4 - 0.3
 
 
 @pytest.mark.parametrize("slots", [1, 3])
@@ -197,7 +197,7 @@ def test_no_such_host(chats: Chats) -> None:
 
 def test_a_page_in_place_of_a_reply(chats: Chats) -> None:
     chats.server.play(default={"html": True})
-    text = refused(chats.client(retries=1), "HTML")
+    text = refused(chats.client(retries=1), "web page", "URL")
     assert "<h1>" not in text
 
 
@@ -238,7 +238,7 @@ def test_echoes_of_the_prompt_stay_out(chats: Chats) -> None:
     refused(chats.client(), "400")
 
 
-def test_an_interrupt_ends_quickly(chats: Chats) -> None:
+def test_closing_ends_what_is_under_way(chats: Chats) -> None:
     chats.server.play(default={"hang": "head"})
     client = chats.client(concurrency=2)
     got: list[BaseException] = []

@@ -14,7 +14,7 @@ from prismem_core.roles.protocols import ChatRequest
 from tests.faults.conftest import INTERFACE, Chats, one_clear_line
 
 SESSIONS = 3
-READABLE = ("", "fenced", "prose_around", "think", "reasoning_field", "parts")
+READABLE = ("", "fenced", "prose_around", "think", "reasoning_field", "parts", "list_at_top")
 UNREADABLE = (
     "only_reasoning",
     "only_reasoning_field",
@@ -23,7 +23,6 @@ UNREADABLE = (
     "tool_call",
     "refusal",
     "prose",
-    "list_at_top",
 )
 STREAMS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 

@@ -26,6 +26,7 @@ _CHAT_TEMPLATE = (
 # What ends a string, which a random model under a grammar would hardly ever say.
 _CLOSING = ('"', '",', '"}', '"]')
 _CLOSING_LOGIT = 8.0
+_END_LOGIT = 6.5
 
 SMOLLM2_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 
@@ -48,6 +49,7 @@ def make_tiny_chat(directory: Path) -> Path:
         for text in _CLOSING:
             if text in vocabulary:
                 model.lm_head.weight[vocabulary[text]] += _CLOSING_LOGIT * HIDDEN**-0.5 * direction
+        model.lm_head.weight[vocabulary[_END]] += _END_LOGIT * HIDDEN**-0.5 * direction
     return _save(model, tokenizer, directory)
 
 

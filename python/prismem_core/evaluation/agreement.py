@@ -52,7 +52,7 @@ class Agreement:
 
 
 def agreement(first: Sequence[float], second: Sequence[float]) -> Agreement:
-    """The agreement of two judges' scores in [0, 1] of the same answers, in the same order.
+    """The agreement of two judges, A and B: their scores in [0, 1] of the same answers, in the same order.
 
     Raises ArgumentError for unequal lengths or scores out of range, SettingsError where statsmodels is missing.
     """
@@ -89,9 +89,9 @@ def _kappa(
         return None, None, None, f"kappa needs at least 2 answers that both judged; there is {len(pairs) or 'none'}"
     if len(classes) == 1:
         return None, None, None, f"both judges gave {classes[0]:g} throughout, so kappa is not defined"
-    for name, scores in (("first", {a for a, _ in pairs}), ("second", {b for _, b in pairs})):
+    for name, scores in (("A", {a for a, _ in pairs}), ("B", {b for _, b in pairs})):
         if len(scores) == 1:
-            said = f"the {name} judge gave {min(scores):g} throughout, so kappa is 0 whatever the other gave"
+            said = f"judge {name} gave {min(scores):g} throughout, so kappa is 0 whatever the other gave"
             return 0.0, None, None, said
     if all(a == b for a, b in pairs):
         return 1.0, None, None, "the judges agree throughout, so kappa has no interval"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from prismem_core.errors import DataError
-from prismem_core.evaluation.judge import LexicalJudge, cut_reply
+from prismem_core.evaluation.judge import cut_reply
 from prismem_core.evaluation.metrics import evidence_recall
 from prismem_core.evaluation.scoring import Finished, Scored, Scoring, verdicts_of
 from prismem_core.pipeline.pipeline import ExtractedHistory, Pipeline
@@ -15,7 +15,7 @@ from prismem_core.pipeline.stage_clock import StageClock
 from prismem_core.pipeline.structured import without_reasoning
 from prismem_core.pipeline.trace import Defect, Failure, StageUsage, Trace
 from prismem_core.program.program import Program
-from prismem_core.roles.protocols import Judge, ScoresAll, Verdict
+from prismem_core.roles.protocols import Judge, Verdict
 from prismem_core.tasks.task import Dataset, Task
 
 
@@ -83,15 +83,14 @@ class Evaluation:
 class Evaluator:
     """Evaluates programs on the tasks of one data set.
 
-    `judge` gives the official verdict that is shown beside the score; in place of one that is a model the lexical
-    judge does, since the model's verdict is the score then.
+    `judge` gives the official verdict that is shown beside the score, of an answer's first words.
     """
 
     def __init__(
         self,
         pipeline: Pipeline,
         dataset: Dataset,
-        judge: Judge | ScoresAll,
+        judge: Judge,
         scoring: Scoring,
         clock: StageClock | None = None,
     ) -> None:
@@ -99,7 +98,7 @@ class Evaluator:
         self.pipeline = pipeline
         self.dataset = dataset
         self.scoring = scoring
-        self._official: Judge = LexicalJudge() if isinstance(judge, ScoresAll) else judge
+        self._official = judge
         self._tasks = {task.id: task for task in dataset.tasks}
 
     def tasks(self, task_ids: Sequence[str]) -> list[Task]:

@@ -47,8 +47,8 @@ def summarise_outcomes(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         **whole,
         "official_answerable": _means(answerable)["official"],
         "false_abstentions": _false_abstentions(answerable),
-        "overall": mean([m["score"] for m in by_capability.values() if m["score"] is not None]),
-        "official_overall": mean([m["official"] for m in by_capability.values() if m["official"] is not None]),
+        "overall": _over_capabilities(by_capability, "score"),
+        "official_overall": _over_capabilities(by_capability, "official"),
         "capabilities": by_capability,
         "native_types": by_type,
     }
@@ -71,6 +71,12 @@ def _means(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "recall": average(lambda row: row["recall"]),
         "retrieved_chars": average(lambda row: float(row["retrieved_chars"]) if row["failure"] is None else None),
     }
+
+
+def _over_capabilities(by_capability: Mapping[str, Mapping[str, Any]], key: str) -> float | None:
+    """The mean over capabilities; where there are questions and none has a value, that is no zero."""
+    values = [m[key] for m in by_capability.values() if m[key] is not None]
+    return mean(values) if values or not by_capability else None
 
 
 def _false_abstentions(answerable: Sequence[Mapping[str, Any]]) -> float | None:

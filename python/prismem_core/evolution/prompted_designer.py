@@ -185,7 +185,10 @@ class PromptedDesigner:
             )
 
         own = _FromSample(chat, _first_sample(brief, number))
-        return ask_structured(own, request, 1, lambda _, text: _texts(text, keys), self._retries)[0]
+        # A run that paused over a reflection is resumed to ask anew. A coder's failed attempt stays what it was: the
+        # iteration that is done again must have the same history.
+        fresh = purpose == REFLECT
+        return ask_structured(own, request, 1, lambda _, text: _texts(text, keys), self._retries, fresh=fresh)[0]
 
     def _warn(self, what: str, size: int) -> None:
         if size > self._prompt_chars and not self._warned:

@@ -100,7 +100,10 @@ def evaluate_programs(
                 continue
             result["programs"][name] = summarise(evaluation)
             rows += [
-                json.dumps({"program": name, "tier": isolation.tier, **outcome.to_dict()}, ensure_ascii=False)
+                json.dumps(
+                    {"program": name, "tier": isolation.tier, "scored_by": result["score"], **outcome.to_dict()},
+                    ensure_ascii=False,
+                )
                 for outcome in evaluation.outcomes.values()
             ]
         result["models"] = model_usage(bench.ledger, prices(bench.clients.models))

@@ -10,6 +10,7 @@ from typing import Any
 
 from prismem_core.clients.model_settings import ModelSettings, ModelSpec
 from prismem_core.clients.offline import offline_roles
+from prismem_core.clients.vllm_engine.engines import Engines
 from prismem_core.errors import SettingsError
 from prismem_core.jobs.model_tables import LEDGER_ROLES, MAX_TOKENS, ROLES, build_models, spec_of
 from prismem_core.jobs.settings import JobSettings
@@ -40,6 +41,8 @@ class ModelClients:
         self.specs = {role: spec_of(role, model) for role, model in self.models.items()}
         self._recorder: Recorder | None = None
         self._clients: list[Any] = []
+        self._engines = Engines()
+        self._first: dict[Any, Any] = {}
         self._record = settings.record
         self.chats: dict[str, Chat | None] = {role: self._chat(role) for role in ROLES if role != "embedding"}
         self.embedder: Embedder | None = self._embedder()
@@ -75,9 +78,15 @@ class ModelClients:
             return None
         if self._replayed is not None:
             return ReplayedChat(self._replayed, ledger_role(role), model.identity_of(spec))
-        client = make_chat(spec, model)
+        client: Any = make_chat(spec, model, self._engines)
         self._clients.append(client)
-        return client
+        if spec.kind == "openai":
+            # The same model at the same server is found out about once.
+            first = self._first.setdefault((spec, model.structured, repr(model.extra_body)), client)
+            if first is not client:
+                client.learn_from(first)
+        chat: Chat = client
+        return chat
 
     def _embedder(self) -> Embedder | None:
         spec, model = self.specs["embedding"], self.models["embedding"]
@@ -85,7 +94,7 @@ class ModelClients:
             return None
         if self._replayed is not None:
             return ReplayedEmbedder(self._replayed, ledger_role("embedding"), model.identity_of(spec))
-        client = make_embedder(spec, model)
+        client = make_embedder(spec, model, self._engines)
         self._clients.append(client)
         return client
 
@@ -112,12 +121,12 @@ def prices(models: Mapping[str, ModelSettings]) -> dict[str, Price]:
     return {ledger_role(role): model.price for role, model in models.items()}
 
 
-def make_chat(spec: ModelSpec, settings: ModelSettings) -> Chat:
-    """A chat client; SettingsError where the extra it needs is missing."""
+def make_chat(spec: ModelSpec, settings: ModelSettings, engines: Engines | None = None) -> Chat:
+    """A chat client; SettingsError where the extra it needs is missing. Models in this process share `engines`."""
     if spec.kind == "vllm":
         from prismem_core.clients.vllm_engine import VLLMChat
 
-        return VLLMChat(spec, settings)
+        return VLLMChat(spec, settings, engines=engines)
     if spec.kind == "openai":
         from prismem_core.clients.openai_compatible import OpenAIChat
 
@@ -125,12 +134,12 @@ def make_chat(spec: ModelSpec, settings: ModelSettings) -> Chat:
     return offline_roles(quiet=True).chat
 
 
-def make_embedder(spec: ModelSpec, settings: ModelSettings) -> Embedder:
-    """An embedding client; SettingsError where the extra it needs is missing."""
+def make_embedder(spec: ModelSpec, settings: ModelSettings, engines: Engines | None = None) -> Embedder:
+    """An embedding client, as `make_chat`."""
     if spec.kind == "vllm":
         from prismem_core.clients.vllm_engine import VLLMEmbedder
 
-        return VLLMEmbedder(spec, settings)
+        return VLLMEmbedder(spec, settings, engines=engines)
     if spec.kind == "openai":
         from prismem_core.clients.openai_compatible import OpenAIEmbedder
 

@@ -72,8 +72,6 @@ class Workbench:
             self.pipeline: Pipeline = CheckedPipeline(*parts, checked=self.sandbox)
         else:
             self.pipeline = Pipeline(*parts)
-        judge = self.clients.chats["judge"]
-        self.pipeline.clock.watch(getattr(judge, "meter", None))
         self.evaluator = Evaluator(self.pipeline, dataset, self.roles.judge, self._scoring(), self.pipeline.clock)
 
     def designer(self) -> Designer:
@@ -101,10 +99,10 @@ class Workbench:
             return OfflineScoring(self.dataset)
         if chat is None:
             return JudgeScoring(self.roles.judge)
+        judge = self._cached("judge", chat)
+        self.pipeline.clock.watch(judge.meter)
         tokens = self.clients.max_tokens("judge")
-        return JudgeScoring(
-            ModelJudge(self._cached("judge", chat), retries=self.settings.output_retries, max_tokens=tokens)
-        )
+        return JudgeScoring(ModelJudge(judge, retries=self.settings.output_retries, max_tokens=tokens))
 
     def _cached(self, role: str, chat: Chat) -> CachedChat:
         return CachedChat(

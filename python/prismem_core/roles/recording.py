@@ -132,12 +132,12 @@ class _Recorded:
         self._client = client
         self._recorder = recorder
         self._role = role
-        for name in ("batch", "chunk"):
+        for name in ("batch", "chunk", "concurrent"):
             if hasattr(client, name):
                 setattr(self, name, getattr(client, name))
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("account", "meter"):
+        if name in ("account", "meter", "stop"):
             return getattr(self._client, name)
         raise AttributeError(name)
 

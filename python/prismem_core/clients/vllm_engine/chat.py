@@ -23,9 +23,9 @@ class VLLMChat:
     """A Chat over `vllm.LLM`; replies are handed over as they are finished.
 
     Requests are sent with equal beginnings side by side, for the prefix cache, as many at a time as the engine works
-    on; `account.admit()` is asked before each. `max_tokens` caps the output tokens of a request. Roles that are given one
-    `engines` share what they can. RoleError for a prompt longer than the model's context and for an engine that does
-    not start or ends, SettingsError without vLLM and for a field of `extra_body` that vLLM does not know.
+    on; `account.admit()` is asked before each. `max_tokens` bounds the output tokens of every call. Roles that are given one `engines` share what they can. RoleError for a
+    prompt longer than the model's context and for an engine that does not start or ends, SettingsError without vLLM and
+    for a field of `extra_body` that vLLM does not know.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class VLLMChat:
         self.identity = settings.identity_of(spec)
         self.account = Account("task")
         self._settings = settings
-        self._max_tokens = max_tokens if max_tokens is not None else settings.max_tokens
+        self._max_tokens = max_tokens
         self._engines = engines or Engines()
         self._engine = self._engines.take(spec, settings, "generate")
         self.meter = Meter(self._engine.window)
@@ -82,7 +82,8 @@ class VLLMChat:
         if len(token_ids) >= room:
             raise RoleError(
                 f"a prompt of the stage {request.purpose!r} has {len(token_ids):,} tokens, and {self._engine.name} "
-                f"reads {room:,} with its reply; lower segment_chars, or raise engine.max_model_len if the model allows it"
+                f"reads {room:,} with its reply; lower segment_chars or, if the model allows it, raise "
+                "engine.max_model_len"
             )
         # A template may open the reasoning itself: the reply then begins inside it.
         constrained = request.schema is not None and self._settings.structured != "text"
@@ -118,7 +119,7 @@ class VLLMChat:
         chosen: dict[str, Any] = {
             **self._defaults,
             "temperature": request.temperature if settings.temperature is None else settings.temperature,
-            "max_tokens": request.max_tokens if self._max_tokens is None else self._max_tokens,
+            "max_tokens": request.max_tokens if self._max_tokens is None else min(request.max_tokens, self._max_tokens),
         }
         if settings.seed is not None:
             chosen["seed"] = settings.seed + request.sample

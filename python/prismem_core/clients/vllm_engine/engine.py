@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import itertools
+import multiprocessing
 import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from multiprocessing.connection import wait
 from typing import Any
 
 from prismem_core.clients.vllm_engine.starting import told
 from prismem_core.errors import PrismemError, RoleError
+
+_GRACE_SECONDS = 30.0
+"""For an engine whose process has ended to notice it; callers are told afterwards in any case."""
 
 
 @dataclass(frozen=True)
@@ -66,9 +71,14 @@ class Engine:
             if self._closing:
                 raise RoleError(f"the engine of {self.name} was closed; open the roles anew to call it")
             if self._llm is None:
+                before = set(multiprocessing.active_children())
                 self._llm = self._make()
+                processes = [child for child in multiprocessing.active_children() if child not in before]
                 self._thread = threading.Thread(target=self._drive, args=(self._llm,), name="vllm", daemon=True)
                 self._thread.start()
+                if processes:
+                    watched = (self._llm, self._thread, processes)
+                    threading.Thread(target=self._watch, args=watched, name="vllm-watch", daemon=True).start()
             return self._llm
 
     @property
@@ -92,8 +102,8 @@ class Engine:
         """Each call's position and vLLM's output, in the order in which they are finished.
 
         `calls` is read no further ahead than one window. `admit` is asked before each call, `begun` and `ended` are
-        told of it. When it, `calls` or the engine raises, no further call begins, those under way are given, then the error
-        is raised. A caller that stops reading ends its calls.
+        told of it. When it, `calls` or the engine raises, no further call begins, those under way are given, then the
+        error is raised. A caller that stops reading ends its calls.
         """
         llm = self.started()
         feed = _Feed(admit, begun, ended)
@@ -149,7 +159,7 @@ class Engine:
         engine = llm.llm_engine
         why = f"the engine of {self.name} was closed while calls were under way"
         try:
-            while self._refill(engine):
+            while self._refill(llm):
                 for output in engine.step():
                     if output.finished:
                         self._finish(output)
@@ -158,13 +168,27 @@ class Engine:
         finally:
             # Its memory is given back before another caller may start the engine anew.
             _end(engine)
-            self._lose(RoleError(why))
+            self._lose(llm, RoleError(why))
 
-    def _refill(self, engine: Any) -> bool:
+    def _watch(self, llm: Any, driver: threading.Thread, processes: list[Any]) -> None:
+        """Waits for the end of the engine's processes, which vLLM's synchronous client never learns of while it waits
+        for their output.
+        """
+        wait([process.sentinel for process in processes])
+        outputs = getattr(llm.llm_engine.engine_core, "outputs_queue", None)
+        if self._closing or not driver.is_alive():
+            return
+        if outputs is not None:
+            outputs.put(RuntimeError("a process of the engine has ended"))
+            driver.join(_GRACE_SECONDS)
+        self._lose(llm, RoleError(f"a process of the vLLM engine of {self.name} has ended; resume to start it again"))
+
+    def _refill(self, llm: Any) -> bool:
         """Waits until there is something to do and begins what there is room for; False when the engine is to end."""
+        engine = llm.llm_engine
         with self._changed:
             while True:
-                if self._closing:
+                if self._closing or self._llm is not llm:
                     return False
                 self._drop(engine)
                 for feed in self._feeds:
@@ -210,9 +234,11 @@ class Engine:
         feed.ended()
         return feed, position
 
-    def _lose(self, error: RoleError) -> None:
+    def _lose(self, llm: Any, error: RoleError) -> None:
         """The engine has gone: every caller gets `error` for what is not finished."""
         with self._changed:
+            if self._llm is not llm:
+                return
             self._llm = self._thread = None
             for name in list(self._calls):
                 self._left(name)
@@ -221,6 +247,7 @@ class Engine:
                 feed.waiting.clear()
                 feed.results.put(None)
             self._feeds = []
+            self._changed.notify_all()
 
 
 def _refused(name: str, error: Exception) -> RoleError:
@@ -232,3 +259,5 @@ def _end(engine: Any) -> None:
     core = getattr(engine, "engine_core", None)
     if core is not None:
         core.shutdown()
+    # Asking for the children that live reaps those that have ended.
+    multiprocessing.active_children()

@@ -13,7 +13,7 @@ from prismem_core.tasks.task import Task
 
 
 def judge_identity(chat: str) -> str:
-    """What a judge over the chat of that identity calls itself."""
+    """What a judge over the chat of that identity calls itself; it holds the version of the prompts."""
     return f"model judge {PROMPT_VERSION}: {chat}"
 
 

@@ -45,7 +45,7 @@ def grading(task: Task, answer: str) -> Grading:
     """How the answer is graded: by the rules of `Task.benchmark`, by its rubric or whether to abstain, else by its
     reference.
     """
-    if task.rubric and (task.benchmark == "beam" or task.metric == "rubric"):
+    if task.rubric and (task.benchmark == "beam" or (not task.benchmark and task.metric == "rubric")):
         return _by_order(task, answer) if task.native_type == "event_ordering" else _by_rubric(task, answer)
     form = _form(task)
     read = read_grade if form == "general" else read_verdict
