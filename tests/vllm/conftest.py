@@ -46,6 +46,7 @@ class Place:
     spec: str
     settings: dict[str, Any] = field(default_factory=dict)
     server: Any = None
+    engines: Any = None
 
     def model_settings(self, **more: Any) -> Any:
         """`ModelSettings` for a client here."""
@@ -99,7 +100,9 @@ def chat_place(request: pytest.FixtureRequest, tiny_chat: Path) -> Place:
     if request.param == "server":
         server = request.getfixturevalue("chat_server")
         return Place("server", server.model, server=server)
-    return Place("in-process", f"vllm:{tiny_chat}", {"engine": ENGINE, "concurrency": 64})
+    from prismem_core.clients.vllm_engine import Engines
+
+    return Place("in-process", f"vllm:{tiny_chat}", {"engine": ENGINE, "concurrency": 64}, engines=Engines())
 
 
 @pytest.fixture(scope="module", params=["server", "in-process"])
@@ -110,7 +113,9 @@ def embedder_place(request: pytest.FixtureRequest, tiny_embedder: Path) -> Itera
         yield Place("server", server.model, server=server)
         server.stop()
     else:
-        yield Place("in-process", f"vllm:{tiny_embedder}", {"engine": ENGINE})
+        from prismem_core.clients.vllm_engine import Engines
+
+        yield Place("in-process", f"vllm:{tiny_embedder}", {"engine": ENGINE}, engines=Engines())
 
 
 def make_chat(place: Place, **settings: Any) -> Any:
@@ -118,7 +123,7 @@ def make_chat(place: Place, **settings: Any) -> Any:
     from prismem_core.clients.model_settings import parse_model
     from prismem_core.jobs.models import make_chat as make
 
-    return make(parse_model(place.spec), place.model_settings(**settings))
+    return make(parse_model(place.spec), place.model_settings(**settings), place.engines)
 
 
 def make_embedder(place: Place, **settings: Any) -> Any:
@@ -126,4 +131,4 @@ def make_embedder(place: Place, **settings: Any) -> Any:
     from prismem_core.clients.model_settings import parse_model
     from prismem_core.jobs.models import make_embedder as make
 
-    return make(parse_model(place.spec), place.model_settings(**settings))
+    return make(parse_model(place.spec), place.model_settings(**settings), place.engines)

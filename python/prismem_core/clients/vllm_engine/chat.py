@@ -60,7 +60,7 @@ class VLLMChat:
         )
         beginnings: dict[int, str] = {}
         calls = (self._call(i, requests[i], beginnings) for i in order)
-        for position, output in self._engine.run(calls, self._admit, self.meter.enter, self.meter.leave):
+        for position, output in self._engine.run(calls, self._admit, self.meter.enter, self._ended):
             yield position, self._reply(output, beginnings.pop(position))
 
     def close(self) -> None:
@@ -71,6 +71,11 @@ class VLLMChat:
 
     def _admit(self) -> None:
         self.account.admit()
+
+    def _ended(self, output: Any) -> None:
+        self.meter.leave()
+        if output is not None:
+            self.account.settle(*_tokens(output))
 
     def _call(self, position: int, request: ChatRequest, beginnings: dict[int, str]) -> Call:
         text_mode = request.schema is not None and self._settings.structured in ("text", "json_object")
@@ -152,13 +157,17 @@ class VLLMChat:
 
     def _reply(self, output: Any, beginning: str) -> ChatReply:
         completion = output.outputs[0]
-        read, written = len(output.prompt_token_ids or ()), len(completion.token_ids)
-        self.account.settle(read, written)
+        read, written = _tokens(output)
         reason = completion.finish_reason
         if reason not in ("stop", "length", "repetition"):
             raise RoleError(f"the vLLM engine of {self._engine.name} ended a call without a reply ({reason}); resume")
         text = without_reasoning(beginning + completion.text)
         return ChatReply(text, read, written, "length" if reason == "length" else "stop")
+
+
+def _tokens(output: Any) -> tuple[int, int]:
+    """Tokens that a call read and wrote."""
+    return len(output.prompt_token_ids or ()), len(output.outputs[0].token_ids)
 
 
 def _model_defaults(llm: Any) -> dict[str, Any]:
