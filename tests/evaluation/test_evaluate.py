@@ -103,7 +103,8 @@ def test_an_unreadable_judge_is_no_zero() -> None:
     used, _ = evaluator({ASKED.question: "a grey kitten", TWIN.question: ABSTENTION}, JudgeScoring(Unreadable()))
     found = used.evaluate(Program(""), ["q0"])
     assert found.scores == {} and found.outcomes["q0"].scored.score is None
-    assert found.failure is not None and found.failure[1].kind == "unscored"
+    assert found.unscored == ("q0",) and found.failure is None, "the candidate is not to blame"
+    assert found.outcomes["q0"].official.score == 1.0
 
 
 def test_replies_are_cut_before_they_are_judged() -> None:
@@ -118,3 +119,37 @@ def test_an_unknown_task_is_refused() -> None:
     with pytest.raises(DataError, match="'q9'"):
         used.evaluate(Program(""), ["q0", "q9"])
     assert pipeline.asked == []
+
+
+class ModelLike:
+    """A judge of many answers at once that keeps what it was given."""
+
+    identity = "model-like"
+
+    def __init__(self) -> None:
+        self.batches: list[list[tuple[str, str]]] = []
+
+    def score_all(self, pairs: Sequence[tuple[Task, str]]) -> list[Verdict]:
+        self.batches.append([(task.id, answer) for task, answer in pairs])
+        return [Verdict(float("kitten" in answer), {"seen": 1.0}) for _, answer in pairs]
+
+
+def test_a_model_judges_whole_answers_as_one_batch_and_the_official_metric_their_first_words() -> None:
+    judge = ModelLike()
+    long = "<think>Ana: I adopted a dog.</think> I think that she adopted a grey kitten"
+    used, _ = evaluator({ASKED.question: long, TWIN.question: "no kitten"}, JudgeScoring(judge))
+    found = used.evaluate(Program(""), ["q0", "q1"])
+    assert judge.batches == [[("q0", "I think that she adopted a grey kitten"), ("q1", "no kitten")]]
+    assert found.scores == {"q0": 1.0, "q1": 1.0} and found.unscored == ()
+    outcome = found.outcomes["q0"]
+    assert outcome.scored.parts == {"seen": 1.0} and outcome.trace.answer.endswith("grey kitten")
+    assert outcome.official == LexicalJudge().score(ASKED, "I think that she")
+
+
+def test_a_broken_task_is_not_judged_and_is_not_unscored() -> None:
+    judge = ModelLike()
+    broken = Failure("retrieve", "error", "it broke")
+    used, _ = evaluator({ASKED.question: "a kitten", TWIN.question: broken}, JudgeScoring(judge))
+    found = used.evaluate(Program(""), ["q0", "q1"])
+    assert judge.batches == [[("q0", "a kitten")]]
+    assert found.failure == ("q1", broken) and found.unscored == ()

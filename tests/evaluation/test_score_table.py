@@ -60,3 +60,12 @@ def test_declined_answers_are_counted_over_answerable_questions_alone() -> None:
     assert table["false_abstentions"] == 0.5
     assert table["official_answerable"] == 0.25
     assert table["official"] == pytest.approx(0.5)
+
+
+def test_what_no_verdict_could_be_read_of_is_counted_apart_and_never_a_zero() -> None:
+    rows = [row("temporal", None, 0.25), row("temporal", 1.0, 0.75), failed("temporal")]
+    table = summarise_outcomes(rows)
+    assert (table["questions"], table["scored"], table["failed"], table["unscored"]) == (3, 1, 1, 1)
+    assert table["score"] == table["overall"] == 1.0 and table["official"] == 0.5
+    none = summarise_outcomes(rows[:1])
+    assert none["score"] is None and none["overall"] is None and none["official_overall"] == 0.25

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from prismem_core.pipeline.extract import Extraction, extract
 from prismem_core.pipeline.plan import plan
 from prismem_core.pipeline.segment import Segment
-from prismem_core.pipeline.structured import extract_json
+from prismem_core.pipeline.structured import MOST_SAMPLES, Unusable, ask_structured, extract_json
 from prismem_core.program.interface import FieldSpec, ProgramInterface, Schema
 from prismem_core.roles.protocols import ChatReply, ChatRequest
 
@@ -133,3 +134,61 @@ def test_only_what_failed_is_asked_again() -> None:
     found = plan(chat, INTERFACE, ["first?", "second?"], retries=1, max_tokens=100)
     assert [state.value for state in found] == [{"query": "one"}, {"query": "two"}]
     assert [request.inputs["question"] for request in chat.seen] == ["first?", "second?", "second?"]
+
+
+def test_a_try_after_a_cut_has_twice_the_room_up_to_a_ceiling() -> None:
+    chat = Scripted(units(UNIT), finish=lambda number: "length" if number < 3 else "stop")
+    (found,) = extract(chat, INTERFACE, [Segment("Ana: I row.", ("1",))], retries=3, max_tokens=20_000)
+    assert found.units == (UNIT,)
+    assert [request.max_tokens for request in chat.seen] == [20_000, 40_000, 65_536, 65_536]
+    wide = Scripted(units(UNIT), finish=lambda number: "length" if number == 0 else "stop")
+    extract(wide, INTERFACE, [Segment("Ana: I row.", ("1",))], retries=1, max_tokens=70_000)
+    assert [request.max_tokens for request in wide.seen] == [70_000, 70_000], "a setting above the ceiling stays"
+    assert [request.max_tokens for request in asked_again("no", "no", units(UNIT)).seen] == [100, 100, 100]
+
+
+def asked_again(*replies: str) -> Scripted:
+    chat = Scripted(*replies)
+    extracted(chat)
+    return chat
+
+
+class Stored(Scripted):
+    """The first `stored` replies come from the cache."""
+
+    def __init__(self, *replies: str, stored: int) -> None:
+        super().__init__(*replies)
+        self.stored = stored
+
+    def complete(self, requests: Sequence[ChatRequest], salt: str = "") -> list[ChatReply]:
+        before = len(self.seen)
+        found = super().complete(requests, salt)
+        return [replace(reply, cached=before + i < self.stored) for i, reply in enumerate(found)]
+
+
+def number(i: int, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise Unusable("it is no number") from None
+
+
+@pytest.mark.parametrize("stored", [0, 1, 3, 7])
+def test_stored_replies_do_not_use_up_fresh_tries(stored: int) -> None:
+    chat = Stored(*["no"] * (stored + 2), "7", stored=stored)
+    request = ChatRequest("judge", "", "")
+    (found,) = ask_structured(chat, lambda i, problem: request, 1, number, 2, fresh=True)
+    assert found.value == 7 and found.calls == stored + 3
+    assert [request.sample for request in chat.seen] == list(range(stored + 3))
+
+
+def test_without_fresh_tries_a_stored_reply_is_a_try() -> None:
+    chat = Stored("no", "no", "no", "7", stored=3)
+    (found,) = ask_structured(chat, lambda i, problem: ChatRequest("plan", "", ""), 1, number, 2)
+    assert found.value is None and found.calls == 3
+
+
+def test_a_chat_that_says_that_all_is_stored_ends() -> None:
+    chat = Stored("no", stored=10**9)
+    (found,) = ask_structured(chat, lambda i, problem: ChatRequest("judge", "", ""), 1, number, 2, fresh=True)
+    assert found.value is None and found.calls == MOST_SAMPLES

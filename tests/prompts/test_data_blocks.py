@@ -23,7 +23,7 @@ TEMPLATES = sorted(
     if path.name.endswith(".md")
 )
 # What comes from elsewhere than the engine, the program's author or the caller.
-FOREIGN = ("text", "question", "retrieved", "reference", "prediction")
+FOREIGN = ("text", "question", "retrieved", "reference", "prediction", "rubric")
 FIELD = FieldSpec(
     name="memory_text",
     type="str",

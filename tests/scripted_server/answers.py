@@ -87,7 +87,8 @@ def instance(schema: Mapping[str, Any], found: Mapping[str, str]) -> Any:
     text = found.get("question") or next(iter(found.values()), "")
     if "prediction" in found:
         text = found["prediction"]
-        agreement = overlap(found["prediction"], found.get("reference") or found.get("rubric", ""))
+        wanted = " ".join(part for name, part in found.items() if name not in ("question", "prediction"))
+        agreement = overlap(found["prediction"], wanted)
         return _value(schema, text, [text], agreement)
     return _value(schema, text, lines or [text], 0.5)
 

@@ -110,8 +110,9 @@ class Application:
             await self._drop(scope, behaviour)
         for piece in pieces[:-1]:
             await send({"type": "http.response.body", "body": piece, "more_body": True})
-        # Counted before the last byte leaves: who has the reply finds it in the counters.
-        self.record.deliver(entry)
+        if entry["prompt_tokens"]:
+            # Counted before the last byte leaves: who has the reply finds it in the counters.
+            self.record.deliver(entry)
         await send({"type": "http.response.body", "body": pieces[-1], "more_body": False})
 
     async def _error(self, entry: dict[str, Any], behaviour: Behaviour, scope: Any, send: Any) -> None:

@@ -147,6 +147,8 @@ def test_repairs_are_counted(chat: Dataset) -> None:
         "evidence id that names no message dropped": 2,
         "evidence ids missing": 1,
         "generation marker cut from a message": 3,
+        "marker in a message that is no main question, cut": 1,
+        "marker with another index than two numbers, cut": 2,
         "nested evidence ids flattened": 1,
         "number of mentions differs from the rubric, rubric kept": 1,
         "questions of an unknown type left out": 1,
@@ -185,7 +187,7 @@ def test_a_literal_is_never_evaluated(tmp_path: Path) -> None:
     row = {"conversation_id": "1", "chat": CHAT, "probing_questions": f"open({str(proof)!r}, 'w')"}
     path = tmp_path / "table.json"
     path.write_text(json.dumps([row]), encoding="utf-8")
-    with pytest.raises(DataError, match="neither JSON nor a Python literal"):
+    with pytest.raises(DataError, match=r"has no questions \(.*neither JSON nor a Python literal"):
         load(path)
     assert not proof.exists()
 
@@ -244,8 +246,12 @@ def test_real_irregular_records(beam: Dataset) -> None:
         "empty list of evidence ids": 2,
         "evidence ids missing": 1,
         "generation marker cut from a message": 2673,
+        "index repeated in its chat, not used": 7,
+        "marker in a message that is no main question, cut": 11,
+        "marker with another index than two numbers, cut": 27,
         "nested evidence ids flattened": 3,
         "number of mentions differs from the rubric, rubric kept": 2,
+        "rubric contradicts the reference, rubric kept": 2,
     }
 
 

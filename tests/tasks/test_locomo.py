@@ -211,6 +211,8 @@ def test_real_repairs(locomo: Dataset) -> None:
         "blanks around an answer removed": 1,
         "evidence id that names no turn dropped": 2,
         "misspelt evidence id mended": 1,
+        "observation with a list of ids, not used": 5,
+        "observation with joined ids, not used": 1,
         "question text repeated in its conversation, both kept": 1,
         "question without evidence": 2,
         "session date without a session ignored": 16,

@@ -12,7 +12,19 @@ from typing import Annotated, NoReturn, TextIO
 import typer
 
 from prismem_core import __version__
-from prismem_core.cli import bench, cache, doctor, evaluate, evolve, explain_reuse, kernels, report, validate
+from prismem_core.cli import (
+    bench,
+    cache,
+    data,
+    doctor,
+    evaluate,
+    evolve,
+    explain_reuse,
+    judge_agreement,
+    kernels,
+    report,
+    validate,
+)
 from prismem_core.errors import PrismemError
 
 app = typer.Typer(
@@ -49,11 +61,13 @@ app.command("resume")(evolve.resume_command)
 app.command("evaluate")(evaluate.evaluate_command)
 app.command("validate")(validate.validate_command)
 app.command("explain-reuse")(explain_reuse.explain_reuse_command)
+app.command("judge-agreement")(judge_agreement.judge_agreement_command)
 app.command("report")(report.report_command)
 app.command("doctor")(doctor.doctor_command)
 app.command("bench")(bench.bench_command)
 app.add_typer(cache.app, name="cache")
 app.add_typer(kernels.app, name="kernels")
+app.add_typer(data.app, name="data")
 
 
 _INTERRUPTED_CODE = 130

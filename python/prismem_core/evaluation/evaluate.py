@@ -9,10 +9,11 @@ from typing import Any
 from prismem_core.errors import DataError
 from prismem_core.evaluation.judge import cut_reply
 from prismem_core.evaluation.metrics import evidence_recall
-from prismem_core.evaluation.scoring import Scored, Scoring
+from prismem_core.evaluation.scoring import Finished, Scored, Scoring, verdicts_of
 from prismem_core.pipeline.pipeline import ExtractedHistory, Pipeline
+from prismem_core.pipeline.stage_clock import StageClock
 from prismem_core.pipeline.structured import without_reasoning
-from prismem_core.pipeline.trace import Failure, StageUsage, Trace
+from prismem_core.pipeline.trace import Defect, Failure, StageUsage, Trace
 from prismem_core.program.program import Program
 from prismem_core.roles.protocols import Judge, Verdict
 from prismem_core.tasks.task import Dataset, Task
@@ -46,6 +47,7 @@ class Outcome:
             "official": self.official.score,
             "official_parts": dict(self.official.parts),
             "recall": self.recall,
+            **({"defect": self.trace.defect} if self.trace.defect else {}),
             "failure": None
             if failure is None
             else {"stage": failure.stage, "kind": failure.kind, "message": failure.message},
@@ -68,15 +70,35 @@ class Evaluation:
         """Scores of the tasks that got one."""
         return {i: o.scored.score for i, o in self.outcomes.items() if o.scored.score is not None}
 
+    @property
+    def unscored(self) -> tuple[str, ...]:
+        """Ids of the tasks whose answer a judge could not be read on: no fault of the program, and never a zero."""
+        return tuple(i for i, o in self.outcomes.items() if o.scored.score is None and o.trace.failure is None)
+
+    def defects(self, defect: Defect) -> int:
+        """How many answers are kept although they are `empty` or `cut`."""
+        return sum(outcome.trace.defect == defect for outcome in self.outcomes.values())
+
 
 class Evaluator:
-    """Evaluates programs on the tasks of one data set."""
+    """Evaluates programs on the tasks of one data set.
 
-    def __init__(self, pipeline: Pipeline, dataset: Dataset, judge: Judge, scoring: Scoring) -> None:
+    `judge` gives the official verdict that is shown beside the score, of an answer's first words.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        dataset: Dataset,
+        judge: Judge,
+        scoring: Scoring,
+        clock: StageClock | None = None,
+    ) -> None:
+        self._clock = clock or StageClock()
         self.pipeline = pipeline
         self.dataset = dataset
         self.scoring = scoring
-        self._judge = judge
+        self._official = judge
         self._tasks = {task.id: task for task in dataset.tasks}
 
     def tasks(self, task_ids: Sequence[str]) -> list[Task]:
@@ -87,30 +109,28 @@ class Evaluator:
         return [self._tasks[i] for i in task_ids]
 
     def evaluate(self, program: Program, task_ids: Sequence[str]) -> Evaluation:
-        """Outcomes of `task_ids`; twins outside the set are run too, but only their answers count.
+        """Outcomes of `task_ids`; where the score looks at twins, those outside the set are run too, but only their
+        answers count.
 
         Raises ProgramError for a program that does not load, RoleError when a model fails.
         """
         tasks = self.tasks(task_ids)
         asked = {task.id: task for task in tasks}
         for task in tasks:
-            if task.twin is not None:
+            if task.twin is not None and self.scoring.needs_twins:
                 asked.setdefault(task.twin, self._tasks[task.twin])
         order = list(asked.values())
         result = self.pipeline.run(program, self.dataset.histories, [(t.history_id, t.asked) for t in order])
-        traces = {task.id: self._cut(trace) for task, trace in zip(order, result.traces, strict=True)}
-        outcomes: dict[str, Outcome] = {}
+        traces = {task.id: self._plain(trace) for task, trace in zip(order, result.traces, strict=True)}
+        with self._clock.stage("score"):
+            outcomes = self._outcomes(tasks, traces)
         failure = None
         for task in tasks:
-            outcome = self._outcome(task, traces)
-            outcomes[task.id] = outcome
-            broken = outcome.trace.failure
-            if broken is None and task.twin is not None:
+            broken = traces[task.id].failure
+            if broken is None and task.twin in traces:
                 broken = traces[task.twin].failure
             if failure is None and broken is not None:
                 failure = (task.id, broken)
-            elif failure is None and outcome.scored.score is None:
-                failure = (task.id, Failure("judge", "unscored", "the judge's reply could not be read"))
         extractions = [e for h in result.histories.values() for e in h.extractions.values()]
         return Evaluation(
             outcomes,
@@ -121,16 +141,26 @@ class Evaluator:
             result.histories,
         )
 
-    def _cut(self, trace: Trace) -> Trace:
+    def _plain(self, trace: Trace) -> Trace:
         # Reasoning quotes the retrieved text, which whoever grades must not see.
-        return replace(trace, answer=cut_reply(without_reasoning(trace.answer), self.dataset.reply_words))
+        said = without_reasoning(trace.answer)
+        return replace(trace, answer=said if self.scoring.whole_replies else self._first_words(said))
 
-    def _outcome(self, task: Task, traces: Mapping[str, Trace]) -> Outcome:
-        trace = traces[task.id]
-        twin = traces[task.twin] if task.twin is not None else None
-        if trace.failure is not None:
-            return Outcome(task, Scored(None), Verdict(None), None, trace)
-        scored = self.scoring.score(task, trace, twin)
-        return Outcome(
-            task, scored, self._judge.score(task, trace.answer), evidence_recall(task.evidence, trace.retrieved), trace
+    def _first_words(self, answer: str) -> str:
+        return cut_reply(answer, self.dataset.reply_words)
+
+    def _outcomes(self, tasks: Sequence[Task], traces: Mapping[str, Trace]) -> dict[str, Outcome]:
+        """Outcomes in the order of `tasks`, all answers scored as one batch."""
+        whole = [task for task in tasks if traces[task.id].failure is None]
+        scored = self.scoring.score_all(
+            [Finished(task, traces[task.id], traces.get(task.twin or "")) for task in whole]
         )
+        official = verdicts_of(self._official, [(t, self._first_words(traces[t.id].answer)) for t in whole])
+        graded = {task.id: (a, b) for task, a, b in zip(whole, scored, official, strict=True)}
+        outcomes = {}
+        for task in tasks:
+            trace = traces[task.id]
+            score, verdict = graded.get(task.id, (Scored(None), Verdict(None)))
+            recall = evidence_recall(task.evidence, trace.retrieved) if trace.failure is None else None
+            outcomes[task.id] = Outcome(task, score, verdict, recall, trace)
+        return outcomes

@@ -19,6 +19,8 @@ def summarise(evaluation: Evaluation) -> dict[str, Any]:
         **summarise_outcomes([outcome.to_dict() for outcome in outcomes]),
         "dropped_units": evaluation.dropped_units,
         "unread_segments": evaluation.unread_segments,
+        "unread_answers": evaluation.defects("empty"),
+        "cut_answers": evaluation.defects("cut"),
         "usage": evaluation.usage.to_dict(),
     }
 
@@ -28,8 +30,8 @@ def summarise_outcomes(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
     `overall` is the mean over the capabilities present, `score` the mean over questions; `official` likewise.
     `official_answerable` is the official metric over answerable questions (LoCoMo: categories 1-4),
-    `false_abstentions` the share of them that were declined. Rows without a value are left out of a mean; `scored` and
-    `failed` tell how many have one and how many broke.
+    `false_abstentions` the share of them that were declined. Rows without a value are left out of a mean; `scored`,
+    `failed` and `unscored` tell how many have one, how many broke and of how many no verdict could be read.
     """
     by_capability = {}
     for capability in CAPABILITIES:
@@ -45,8 +47,8 @@ def summarise_outcomes(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         **whole,
         "official_answerable": _means(answerable)["official"],
         "false_abstentions": _false_abstentions(answerable),
-        "overall": mean([m["score"] for m in by_capability.values() if m["score"] is not None]),
-        "official_overall": mean([m["official"] for m in by_capability.values() if m["official"] is not None]),
+        "overall": _over_capabilities(by_capability, "score"),
+        "official_overall": _over_capabilities(by_capability, "official"),
         "capabilities": by_capability,
         "native_types": by_type,
     }
@@ -62,12 +64,19 @@ def _means(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "questions": len(rows),
         "scored": sum(row["score"] is not None for row in rows),
         "failed": sum(row["failure"] is not None for row in rows),
+        "unscored": sum(row["score"] is None and row["failure"] is None for row in rows),
         "score": average(lambda row: row["score"]),
         "official": average(lambda row: row["official"]),
         "official_parts": {name: average(_part(name)) for name in parts},
         "recall": average(lambda row: row["recall"]),
         "retrieved_chars": average(lambda row: float(row["retrieved_chars"]) if row["failure"] is None else None),
     }
+
+
+def _over_capabilities(by_capability: Mapping[str, Mapping[str, Any]], key: str) -> float | None:
+    """The mean over capabilities; where there are questions and none has a value, that is no zero."""
+    values = [m[key] for m in by_capability.values() if m[key] is not None]
+    return mean(values) if values or not by_capability else None
 
 
 def _false_abstentions(answerable: Sequence[Mapping[str, Any]]) -> float | None:

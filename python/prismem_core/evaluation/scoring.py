@@ -4,13 +4,13 @@ paper.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from prismem_core.evaluation.offline_score import dataset_stats, offline_score
+from prismem_core.evaluation.offline_score import DatasetStats, dataset_stats, offline_score
 from prismem_core.pipeline.trace import Trace
-from prismem_core.roles.protocols import Judge
+from prismem_core.roles.protocols import Judge, ScoresAll, Verdict
 from prismem_core.tasks.task import Dataset, Task
 
 
@@ -22,39 +22,74 @@ class Scored:
     parts: Mapping[str, float] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Finished:
+    """A task with its finished trace and that of its twin, if any."""
+
+    task: Task
+    trace: Trace
+    twin: Trace | None = None
+
+
 class Scoring(Protocol):
-    """Turns a finished trace into the score that drives selection; `twin` is the trace of the task's twin, if any."""
+    """Turns finished traces into the scores that drive selection, as one batch, in their order.
+
+    `whole_replies` says that it grades all of an answer; others get its first words (`Dataset.reply_words`).
+    `needs_twins` says that it looks at the twins' answers, so that these must be had.
+    """
 
     identity: str
+    whole_replies: bool
+    needs_twins: bool
 
-    def score(self, task: Task, trace: Trace, twin: Trace | None) -> Scored: ...
+    def score_all(self, finished: Sequence[Finished]) -> list[Scored]: ...
 
 
 class JudgeScoring:
-    """The judge's verdict on the answer alone is the score, as in the paper."""
+    """The judge's verdict on the answer alone is the score, as in the paper.
 
-    def __init__(self, judge: Judge) -> None:
+    A model is shown whole answers, as the benchmarks do; metrics that count words are won by many of them.
+    """
+
+    needs_twins = False
+
+    def __init__(self, judge: Judge | ScoresAll) -> None:
         self.identity = f"judge score ({judge.identity})"
+        self.whole_replies = isinstance(judge, ScoresAll)
         self._judge = judge
 
-    def score(self, task: Task, trace: Trace, twin: Trace | None) -> Scored:
-        """The judge's score of the answer."""
-        verdict = self._judge.score(task, trace.answer)
-        return Scored(verdict.score, verdict.parts)
+    def score_all(self, finished: Sequence[Finished]) -> list[Scored]:
+        """The judge's scores of the answers."""
+        verdicts = verdicts_of(self._judge, [(one.task, one.trace.answer) for one in finished])
+        return [Scored(verdict.score, verdict.parts) for verdict in verdicts]
 
 
 class OfflineScoring:
     """The offline score: half answer, half retrieved evidence, abstaining rewarded only where the twin is answered."""
 
     identity = "offline score"
+    whole_replies = False
+    needs_twins = True
 
     def __init__(self, dataset: Dataset) -> None:
         self._stats = dataset_stats(dataset)
 
-    def score(self, task: Task, trace: Trace, twin: Trace | None) -> Scored:
-        """The offline score of the answer and the retrieved text."""
-        result = offline_score(task, trace.answer, trace.retrieved, twin.answer if twin else None, self._stats)
-        parts = {"f1": result.f1, "abstained": float(result.abstained)}
-        if result.recall is not None:
-            parts["recall"] = result.recall
-        return Scored(result.score, parts)
+    def score_all(self, finished: Sequence[Finished]) -> list[Scored]:
+        """The offline scores of the answers and the retrieved texts."""
+        return [_offline(one, self._stats) for one in finished]
+
+
+def verdicts_of(judge: Judge | ScoresAll, pairs: Sequence[tuple[Task, str]]) -> list[Verdict]:
+    """The verdicts on pairs of task and answer, as one batch where the judge takes one."""
+    if isinstance(judge, ScoresAll):
+        return judge.score_all(pairs)
+    return [judge.score(task, answer) for task, answer in pairs]
+
+
+def _offline(one: Finished, stats: DatasetStats) -> Scored:
+    twin = one.twin.answer if one.twin else None
+    result = offline_score(one.task, one.trace.answer, one.trace.retrieved, twin, stats)
+    parts = {"f1": result.f1, "abstained": float(result.abstained)}
+    if result.recall is not None:
+        parts["recall"] = result.recall
+    return Scored(result.score, parts)

@@ -95,6 +95,9 @@ def propose(
 
 def _admit(evolution: Evolution, iteration: int, parent: str, number: int, revision: Revision) -> str | None:
     """Patch and validate a reply; the id of the program it makes, None after recording why it makes none."""
+    if revision.problem:
+        evolution.emit(Rejected(iteration, number, None, "reply:unusable", revision.problem))
+        return None
     evolution.step(iteration, "validate")
     base = evolution.archive.program(parent).source
     try:

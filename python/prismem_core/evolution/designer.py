@@ -47,9 +47,10 @@ class RevisionRecord:
 class Attempt:
     """One reply of the coder and what became of it, fed back to the next call.
 
-    `reason` is a code such as `patch:ambiguous_context`, `validation:load_error`, `execution:limit:cpu`, `gate:target`,
-    `gate:gain`, `gate:drop`; `message` explains it. `source` is None where the patch did not apply. `accuracy` and
-    `valid` are filled as far as the candidate was measured; `cases` (stage III) are its outputs on the paired tasks.
+    `reason` is a code such as `reply:unusable`, `patch:ambiguous_context`, `validation:load_error`,
+    `execution:limit:cpu`, `gate:target`, `gate:gain`, `gate:drop`; `message` explains it. `source` is None where the
+    patch did not apply. `accuracy` and `valid` are filled as far as the candidate was measured; `cases` (stage III) are
+    its outputs on the paired tasks.
     """
 
     iteration: int
@@ -156,11 +157,15 @@ class Diagnosis:
 
 @dataclass(frozen=True)
 class Revision:
-    """A summary and a unified diff against the parent (stage III: against the base); `details` as in Diagnosis."""
+    """A summary and a unified diff against the parent (stage III: against the base); `details` as in Diagnosis.
+
+    `problem` says why a coder's reply held no diff that could be read: such a revision is a failed attempt.
+    """
 
     summary: str
     code: str
     details: Mapping[str, Any] = field(default_factory=dict)
+    problem: str = ""
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,9 @@ class ValidationOutcome:
 
 @dataclass(frozen=True)
 class CandidateFailure:
-    """Why a program got no scores: `kind` is a kind of CandidateError or LimitError, or `unscored`."""
+    """Why a program got no scores: `kind` is a kind of CandidateError or LimitError, or `unscored` for a score that is
+    missing or out of range (a judge that cannot be read raises JudgeError instead).
+    """
 
     kind: str
     message: str

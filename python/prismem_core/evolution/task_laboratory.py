@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from prismem_core.errors import ProgramError
+from prismem_core.errors import JudgeError, ProgramError
 from prismem_core.evaluation.cases import Case
 from prismem_core.evaluation.diagnose import Diagnoser
 from prismem_core.evaluation.diagnostics_table import DiagnosticsTable, Lengths
@@ -71,7 +71,7 @@ class TaskLaboratory:
         return ValidationOutcome(report.code == "ok", report.code, message)
 
     def evaluate(self, program_id: str, source: str, task_ids: Sequence[str], purpose: Purpose) -> SetEvaluation:
-        """Scores of the tasks, or the first failure."""
+        """Scores of the tasks, or the first failure; JudgeError where a verdict could not be read."""
         try:
             evaluation = self._run(program_id, source, tuple(task_ids), exact=True)
         except ProgramError as error:
@@ -82,17 +82,21 @@ class TaskLaboratory:
             words = explained(failure.kind, failure.message, self._evaluator.pipeline.settings.limits)
             message = f"{failure.stage} failed on task {task_id}: {words}"
             return SetEvaluation({}, CandidateFailure(failure.kind, message, failure.line), details)
+        _require_verdicts(evaluation, task_ids)
         return SetEvaluation(evaluation.scores, None, details)
 
     def cases(self, program_id: str, source: str, task_ids: Sequence[str]) -> Sequence[Case]:
         """Cases of the program on training tasks."""
         evaluation = self._run(program_id, source, tuple(task_ids))
+        _require_verdicts(evaluation, task_ids)
         with self._ledger.scope(program=program_id, purpose="diagnostics"):
             return self._diagnoser.cases(Program(source), evaluation, self._evaluator.tasks(task_ids))
 
     def diagnostics(self, program_id: str, source: str) -> DiagnosticsTable:
         """The diagnostics table over all training tasks."""
-        evaluation = self._run(program_id, source, tuple(task.id for task in self._train))
+        task_ids = tuple(task.id for task in self._train)
+        evaluation = self._run(program_id, source, task_ids)
+        _require_verdicts(evaluation, task_ids)
         with self._ledger.scope(program=program_id, purpose="diagnostics"):
             return self._diagnoser.table(Program(source), evaluation, self._train)
 
@@ -110,7 +114,22 @@ class TaskLaboratory:
                 return kept
         with self._ledger.scope(program=program_id):
             evaluation = self._evaluator.evaluate(program, task_ids)
+        if evaluation.unscored:
+            # The next look asks the judge again.
+            return evaluation
         self._kept[program.digest, task_ids] = evaluation
         while len(self._kept) > self.KEPT:
             self._kept.pop(next(iter(self._kept)))
         return evaluation
+
+
+def _require_verdicts(evaluation: Evaluation, task_ids: Sequence[str]) -> None:
+    """JudgeError where one of the tasks has none: a score without it would be another score."""
+    unscored = set(evaluation.unscored)
+    missing = [i for i in task_ids if i in unscored]
+    if missing:
+        raise JudgeError(
+            f"the judge's reply could not be read for {len(missing)} of {len(task_ids)} tasks (first: {missing[0]}), "
+            "however often it was asked; expected a JSON object of the form it was given; what was paid for is kept: "
+            "resume to ask those again"
+        )

@@ -100,7 +100,10 @@ def evaluate_programs(
                 continue
             result["programs"][name] = summarise(evaluation)
             rows += [
-                json.dumps({"program": name, "tier": isolation.tier, **outcome.to_dict()}, ensure_ascii=False)
+                json.dumps(
+                    {"program": name, "tier": isolation.tier, "scored_by": result["score"], **outcome.to_dict()},
+                    ensure_ascii=False,
+                )
                 for outcome in evaluation.outcomes.values()
             ]
         result["models"] = model_usage(bench.ledger, prices(bench.clients.models))
@@ -177,7 +180,8 @@ def evaluation_tables(result: Mapping[str, Any]) -> list[Table]:
         "recall",
         "chars",
     )
-    scores = Table(f"{result['score']} on {result['questions']} {result['part']} questions", columns, tuple(rows))
+    title = f"{result['score']} on {result['questions']} {result['part']} questions"
+    scores = Table(title, columns, tuple(rows), _left_out(programs))
     types = list(dict.fromkeys(t for p in programs.values() for t in p["native_types"]))
     official = Table(
         "Official metric by native type",
@@ -206,3 +210,19 @@ def _timing(timing: Mapping[str, Any] | None) -> list[Table]:
     columns = ("stage", "seconds", "engine's own", "calls", "slots taken")
     note = "The engine's own seconds are those in which no model was at work."
     return [Table("Time by stage", columns, tuple(rows), note)]
+
+
+def _left_out(programs: Mapping[str, Any]) -> str:
+    """Which answers are in no mean, and which were scored although there is something wrong with them."""
+    said = []
+    for name, summary in programs.items():
+        counts = {
+            "without a verdict that could be read": summary["unscored"],
+            "with an empty answer": summary["unread_answers"],
+            "with an answer cut by the output limit": summary["cut_answers"],
+        }
+        found = [f"{count} {what}" for what, count in counts.items() if count]
+        if found:
+            scored = f"{summary['scored']} of {summary['questions']} questions scored"
+            said.append(f"{Path(name).name}: {scored}; {', '.join(found)}")
+    return ". ".join(said)

@@ -11,7 +11,7 @@ from typing import Any
 
 import prismem_core
 from prismem_core.cache import MAX_NAME
-from prismem_core.errors import CacheError, DataError, ProgramError, RunError, SettingsError
+from prismem_core.errors import CacheError, DataError, JudgeError, ProgramError, RunError, SettingsError
 from prismem_core.evaluation.evaluate import Evaluation
 from prismem_core.evaluation.score_table import summarise
 from prismem_core.evolution.engine import evolve
@@ -276,6 +276,11 @@ def _measure_on_test(run: Run, bench: Workbench, split: Split, observer: Observe
         observer.on_step(iteration, iteration, f"test {program}")
         with bench.ledger.scope(program=program, purpose="test"):
             evaluation = bench.evaluator.evaluate(Program(sources[program]), split.test)
+        if evaluation.failure is None and not evaluation.scores:
+            raise JudgeError(
+                "no verdict of the judge on the test questions could be read, however often it was asked; what was "
+                "paid for is kept: resume to ask again"
+            )
         event = test_event(iteration, program, evaluation)
         run.append(event)
         observer.on_event(event)

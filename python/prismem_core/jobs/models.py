@@ -42,6 +42,7 @@ class ModelClients:
         self._recorder: Recorder | None = None
         self._clients: list[Any] = []
         self._engines = Engines()
+        self._first: dict[Any, Any] = {}
         self._record = settings.record
         self.chats: dict[str, Chat | None] = {role: self._chat(role) for role in ROLES if role != "embedding"}
         self.embedder: Embedder | None = self._embedder()
@@ -77,9 +78,15 @@ class ModelClients:
             return None
         if self._replayed is not None:
             return ReplayedChat(self._replayed, ledger_role(role), model.identity_of(spec))
-        client = make_chat(spec, model, self._engines)
+        client: Any = make_chat(spec, model, self._engines)
         self._clients.append(client)
-        return client
+        if spec.kind == "openai":
+            # The same model at the same server is found out about once.
+            first = self._first.setdefault((spec, model.structured, repr(model.extra_body)), client)
+            if first is not client:
+                client.learn_from(first)
+        chat: Chat = client
+        return chat
 
     def _embedder(self) -> Embedder | None:
         spec, model = self.specs["embedding"], self.models["embedding"]
@@ -128,7 +135,7 @@ def make_chat(spec: ModelSpec, settings: ModelSettings, engines: Engines | None 
 
 
 def make_embedder(spec: ModelSpec, settings: ModelSettings, engines: Engines | None = None) -> Embedder:
-    """An embedding client; SettingsError where the extra it needs is missing. Models in this process share `engines`."""
+    """An embedding client, as `make_chat`."""
     if spec.kind == "vllm":
         from prismem_core.clients.vllm_engine import VLLMEmbedder
 

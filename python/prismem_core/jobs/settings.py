@@ -59,6 +59,9 @@ class JobSettings(BaseModel):
     )
     segment_chars: int = Field(12_000, ge=200, description="characters of an extraction segment")
     output_retries: int = Field(2, ge=0, le=10, description="times a malformed reply is asked for again")
+    prompt_chars: int = Field(
+        200_000, ge=20_000, description="characters of a prompt of the designer's models; longer ones show less"
+    )
     max_tokens: int = Field(MAX_TOKENS["task"], ge=16, description="output tokens of a task-model call")
     sandbox_require: Literal["standard", "strict"] = Field(
         "standard", description="least tier that programs must be confined with; the command is refused below it"

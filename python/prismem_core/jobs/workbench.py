@@ -9,9 +9,11 @@ from prismem_core.cache import ExecutionCache
 from prismem_core.clients.offline import offline_roles
 from prismem_core.errors import SettingsError
 from prismem_core.evaluation.evaluate import Evaluator
+from prismem_core.evaluation.judges import ModelJudge, judge_identity
 from prismem_core.evaluation.scoring import JudgeScoring, OfflineScoring, Scoring
 from prismem_core.evolution.catalog_designer import CatalogDesigner
 from prismem_core.evolution.designer import Designer
+from prismem_core.evolution.prompted_designer import PromptedDesigner
 from prismem_core.jobs.isolation import CheckedPipeline, CheckedSandbox, Confinement, confine
 from prismem_core.jobs.model_tables import spec_of
 from prismem_core.jobs.models import ModelClients, job_models, ledger_role
@@ -70,7 +72,7 @@ class Workbench:
             self.pipeline: Pipeline = CheckedPipeline(*parts, checked=self.sandbox)
         else:
             self.pipeline = Pipeline(*parts)
-        self.evaluator = Evaluator(self.pipeline, dataset, self.roles.judge, self._scoring())
+        self.evaluator = Evaluator(self.pipeline, dataset, self.roles.judge, self._scoring(), self.pipeline.clock)
 
     def designer(self) -> Designer:
         """Who revises programs: the catalogue, or the models of reflection and coding."""
@@ -82,13 +84,13 @@ class Workbench:
                     "each in [models.reflection] and [models.coding]"
                 )
             return CatalogDesigner()
-        from prismem_core.evolution.prompted_designer import PromptedDesigner
-
         return PromptedDesigner(
             self._cached("reflection", reflection),
             self._cached("coding", coding),
             retries=self.settings.output_retries,
-            max_tokens=max(self.clients.max_tokens("reflection"), self.clients.max_tokens("coding")),
+            max_tokens=self.clients.max_tokens("reflection"),
+            coding_tokens=self.clients.max_tokens("coding"),
+            prompt_chars=self.settings.prompt_chars,
         )
 
     def _scoring(self) -> Scoring:
@@ -97,12 +99,10 @@ class Workbench:
             return OfflineScoring(self.dataset)
         if chat is None:
             return JudgeScoring(self.roles.judge)
-        from prismem_core.evaluation.judges import ModelJudge
-
+        judge = self._cached("judge", chat)
+        self.pipeline.clock.watch(judge.meter)
         tokens = self.clients.max_tokens("judge")
-        return JudgeScoring(
-            ModelJudge(self._cached("judge", chat), retries=self.settings.output_retries, max_tokens=tokens)
-        )
+        return JudgeScoring(ModelJudge(judge, retries=self.settings.output_retries, max_tokens=tokens))
 
     def _cached(self, role: str, chat: Chat) -> CachedChat:
         return CachedChat(
@@ -168,7 +168,7 @@ def role_identities(settings: JobSettings) -> dict[str, str]:
     return {
         "chat": named["task"] if "task" in remote else offline.chat.identity,
         "embedder": embedder,
-        "judge": _judge_identity(named["judge"]) if "judge" in remote else offline.judge.identity,
+        "judge": judge_identity(named["judge"]) if "judge" in remote else offline.judge.identity,
         "diagnostic_embedder": embedder if "embedding" in remote else offline.diagnostic_embedder.identity,
         **{role: named[role] for role in ("reflection", "coding") if role in remote},
     }
@@ -178,9 +178,3 @@ def offline_embedder(settings: JobSettings) -> str:
     """The name of the embedded embedder that the settings ask for."""
     name = settings.model("embedding").model
     return "auto" if name == "offline" else name
-
-
-def _judge_identity(chat: str) -> str:
-    from prismem_core.evaluation.judges import ModelJudge
-
-    return ModelJudge.identity_with(chat)

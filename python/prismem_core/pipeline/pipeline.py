@@ -7,16 +7,16 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 from prismem_core.cache import ExecutionCache
 from prismem_core.digests import digest
 from prismem_core.errors import CandidateError
-from prismem_core.pipeline.answer import answer
 from prismem_core.pipeline.backend import EmbedsWithSalt, EngineBackend, HoldingBackend
 from prismem_core.pipeline.costs import Stopwatch
+from prismem_core.pipeline.early_answers import PORTION, EarlyAnswers
 from prismem_core.pipeline.extract import Extraction, extract
 from prismem_core.pipeline.flights import Flights, Held, Holdings, cores
 from prismem_core.pipeline.frozen_memories import FrozenMemories, default_budget
@@ -219,12 +219,28 @@ class Pipeline:
             usage.add("plan", state.calls, state.input_tokens, state.output_tokens)
             failure = Failure("plan", "structured_output", state.problem) if state.value is None else None
             traces.append(Trace(text, state.value or {}, failure=failure))
-        with self.clock.stage("index and retrieve"):
-            traces = self._retrieve_all(program, keys, extracted, questions, traces, usage)
-        if answers:
-            with self.clock.stage("answer"):
-                traces = self._answer_all(interface, keys, traces, usage)
+        with EarlyAnswers(
+            self._chat, interface, self.settings, keys.answer, answers and self._concurrent, self._stop_asking
+        ) as early:
+            with self.clock.stage("index and retrieve"):
+                traces = self._retrieve_all(program, keys, extracted, questions, traces, usage, early)
+            if answers:
+                with self.clock.stage("answer"):
+                    self._tell("answer", 0, sum(trace.failure is None for trace in traces))
+                    for position, reply in sorted(early.collect(traces).items()):
+                        usage.add("answer", reply.calls, reply.input_tokens, reply.output_tokens)
+                        traces[position] = replace(traces[position], answer=reply.text.strip(), defect=reply.defect)
         return PipelineResult(tuple(traces), extracted, usage)
+
+    @property
+    def _concurrent(self) -> bool:
+        """Whether calls of several threads go out side by side, so that stages may share the model's slots."""
+        return bool(getattr(self._chat, "concurrent", False))
+
+    def _stop_asking(self) -> None:
+        stop = getattr(self._chat, "stop", None)
+        if stop is not None:
+            stop()
 
     def _extract_and_plan(
         self,
@@ -234,8 +250,8 @@ class Pipeline:
         histories: Mapping[str, History],
         questions: Sequence[str],
     ) -> tuple[dict[str, ExtractedHistory], list[Answered[Mapping[str, Any]]]]:
-        """Extraction and planning, which wait for nothing of each other: side by side where the model has slots, so
-        that the last calls of one do not leave them empty.
+        """Extraction and planning, which wait for nothing of each other: side by side where the model takes calls of
+        several threads, so that the last calls of one do not leave them empty.
         """
 
         def plan_all() -> list[Answered[Mapping[str, Any]]]:
@@ -249,14 +265,14 @@ class Pipeline:
                 salt=keys.plan,
             )
 
-        if getattr(self._chat, "meter", None) is None:
+        if not self._concurrent:
             return self._extract(program, histories), plan_all()
         with ThreadPoolExecutor(1, thread_name_prefix="prismem-plan") as pool:
             planned = pool.submit(plan_all)
             try:
                 return self._extract(program, histories), planned.result()
             except BaseException:
-                self._chat.stop()
+                self._stop_asking()
                 raise
 
     def _retrieve_all(
@@ -267,6 +283,7 @@ class Pipeline:
         questions: Sequence[tuple[str, str]],
         traces: list[Trace],
         usage: StageUsage,
+        early: EarlyAnswers,
     ) -> list[Trace]:
         positions: dict[str, list[int]] = {}
         for position, (history_id, _) in enumerate(questions):
@@ -279,6 +296,7 @@ class Pipeline:
         def one(history_id: str) -> tuple[dict[int, Retrieval | Failure], Mapping[str, Any] | None]:
             memory = self._memory(program, keys, extracted[history_id])
             results: dict[int, Retrieval | Failure] = {}
+            searched: dict[int, Trace] = {}
             try:
                 asked = positions[history_id]
                 calls = [partial(self._retrieve_one, program, memory, keys, traces[i]) for i in asked]
@@ -287,9 +305,14 @@ class Pipeline:
                         results[position] = result
                         if isinstance(result, Failure):
                             break
+                        searched[position] = replace(traces[position], retrieved=result.text)
+                        if len(searched) == PORTION:
+                            early.searched(list(searched), list(searched.values()))
+                            searched = {}
                         with self._lock:
                             done[0] += 1
                         self._tell("retrieve", done[0], total)
+                early.searched(list(searched), list(searched.values()))
                 return results, memory.usage()
             finally:
                 memory.close()
@@ -331,25 +354,6 @@ class Pipeline:
         except CandidateError as error:
             stage = "retrieve" if memory.broken is None else "index"
             return Failure(stage, error.kind, str(error), error.line)
-
-    def _answer_all(
-        self, interface: ProgramInterface, keys: StageKeys, traces: list[Trace], usage: StageUsage
-    ) -> list[Trace]:
-        whole = [position for position, trace in enumerate(traces) if trace.failure is None]
-        self._tell("answer", 0, len(whole))
-        replies = answer(
-            self._chat,
-            interface,
-            [traces[i].question for i in whole],
-            [traces[i].retrieved for i in whole],
-            max_tokens=self.settings.max_tokens,
-            salt=keys.answer,
-        )
-        for position, reply in zip(whole, replies, strict=True):
-            trace = traces[position]
-            usage.add("answer", 1, reply.input_tokens, reply.output_tokens)
-            traces[position] = Trace(trace.question, trace.query, trace.retrieved, reply.text.strip())
-        return traces
 
     def _memory(self, program: Program, keys: StageKeys, history: ExtractedHistory) -> BuiltMemory:
         recipe: IndexRecipe = index_recipe(

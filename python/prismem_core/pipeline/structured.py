@@ -12,6 +12,12 @@ from prismem_core.roles.protocols import ChatReply, ChatRequest
 
 T = TypeVar("T")
 
+_CUT = "the reply was cut by the output limit; reply more briefly"
+# Output tokens that a call whose reply was cut may be given at most.
+WIDEST = 65_536
+# Replies of one question that are looked at, stored ones included: no more are ever stored by honest means.
+MOST_SAMPLES = 1_000
+
 _FENCE = re.compile(r"^\s*```[a-zA-Z]*\s*\n(.*?)\n?\s*```\s*$", re.DOTALL)
 _THINKING = re.compile(r"\s*<think>.*?(?:</think>|\Z)", re.DOTALL | re.IGNORECASE)
 
@@ -23,19 +29,21 @@ class CompletesWithSalt(Protocol):
 
     def complete(self, requests: Sequence[ChatRequest], salt: str = "") -> list[ChatReply]: ...
 
-    def stop(self) -> None: ...
-
 
 class Unusable(Exception):
     """A reply that does not meet its schema; the message tells the model what to mend."""
 
 
 class Answered(Generic[T]):
-    """The parsed value (None when every attempt failed, with the last `problem`) and what the attempts cost."""
+    """The parsed value and what the attempts cost; where every attempt failed, the value is None and there are the
+    last `problem`, the `text` of the last reply that said anything and whether the last one was `cut`.
+    """
 
     def __init__(self) -> None:
         self.value: T | None = None
         self.problem = ""
+        self.text = ""
+        self.cut = False
         self.calls = 0
         self.input_tokens = 0
         self.output_tokens = 0
@@ -70,6 +78,60 @@ def extract_json(text: str) -> str:
     return text
 
 
+def ask(
+    chat: CompletesWithSalt,
+    make_request: Callable[[int, str], ChatRequest],
+    count: int,
+    read: Callable[[int, str], T],
+    retries: int,
+    salt: str = "",
+    *,
+    fresh: bool = False,
+) -> list[Answered[T]]:
+    """Ask `count` questions as one batch; those whose reply `read` refuses are asked again, up to `retries` times.
+
+    `make_request(i, problem)` renders question i, with the problem of its previous reply ("" the first time);
+    `read(i, text)` returns the value or raises Unusable. A reply cut by the output limit is a failure, and the next try
+    has twice the room (`WIDEST` at most). With `fresh` a stored reply is read but counts as no try, so that a question
+    whose stored replies are all unusable is still asked `retries` + 1 times.
+    """
+    answered: list[Answered[T]] = [Answered() for _ in range(count)]
+    tries, widenings = [0] * count, [0] * count
+    open_indices = list(range(count))
+    sample = 0
+    while open_indices and sample < MOST_SAMPLES:
+        requests = []
+        for i in open_indices:
+            request = make_request(i, answered[i].problem)
+            requests.append(replace(request, sample=sample, max_tokens=_widened(request.max_tokens, widenings[i])))
+        failed = []
+        for i, reply in zip(open_indices, chat.complete(requests, salt=salt), strict=True):
+            state = answered[i]
+            state.calls += 1
+            state.input_tokens += reply.input_tokens
+            state.output_tokens += reply.output_tokens
+            tries[i] += not (fresh and reply.cached)
+            state.cut = reply.finish_reason != "stop"
+            widenings[i] += state.cut
+            try:
+                if state.cut:
+                    raise Unusable(_CUT)
+                state.value = read(i, reply.text)
+                state.problem = ""
+            except Unusable as error:
+                state.problem = str(error)
+                state.text = reply.text if without_reasoning(reply.text) else state.text
+                if tries[i] <= retries:
+                    failed.append(i)
+        open_indices = failed
+        sample += 1
+    return answered
+
+
+def _widened(max_tokens: int, widenings: int) -> int:
+    return max(max_tokens, min(max_tokens << widenings, WIDEST))
+
+
 def ask_structured(
     chat: CompletesWithSalt,
     make_request: Callable[[int, str], ChatRequest],
@@ -77,34 +139,11 @@ def ask_structured(
     parse: Callable[[int, str], T],
     retries: int,
     salt: str = "",
+    *,
+    fresh: bool = False,
 ) -> list[Answered[T]]:
-    """Ask `count` questions as one batch; those whose reply `parse` refuses are asked again, up to `retries` times.
-
-    `make_request(i, problem)` renders question i, with the problem of its previous reply ("" the first time);
-    `parse(i, text)` returns the value or raises Unusable. A reply cut by the output limit is a failure.
-    """
-    answered: list[Answered[T]] = [Answered() for _ in range(count)]
-    open_indices = list(range(count))
-    for attempt in range(retries + 1):
-        if not open_indices:
-            break
-        requests = [replace(make_request(i, answered[i].problem), sample=attempt) for i in open_indices]
-        failed = []
-        for i, reply in zip(open_indices, chat.complete(requests, salt=salt), strict=True):
-            state = answered[i]
-            state.calls += 1
-            state.input_tokens += reply.input_tokens
-            state.output_tokens += reply.output_tokens
-            try:
-                if reply.finish_reason != "stop":
-                    raise Unusable("the reply was cut by the output limit; reply more briefly")
-                state.value = parse(i, extract_json(reply.text))
-                state.problem = ""
-            except Unusable as error:
-                state.problem = str(error)
-                failed.append(i)
-        open_indices = failed
-    return answered
+    """`ask` for replies that hold a JSON object: `parse` gets what `extract_json` finds of them."""
+    return ask(chat, make_request, count, lambda i, text: parse(i, extract_json(text)), retries, salt, fresh=fresh)
 
 
 def field_inputs(schema: Sequence[Any]) -> list[dict[str, str]]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from prismem_core.roles.ledger import Usage
 
 STAGES = ("extract", "index", "plan", "retrieve", "answer")
+
+# What is wrong with a reply that was kept although it was asked for again: nothing, nothing said, cut by the limit.
+Defect = Literal["", "empty", "cut"]
 
 
 @dataclass(frozen=True)
@@ -23,13 +26,14 @@ class Failure:
 
 @dataclass(frozen=True)
 class Trace:
-    """A question with its query plan, retrieved text and answer, or the failure that ended it."""
+    """A question with its query plan, retrieved text and answer (and its defect), or the failure that ended it."""
 
     question: str
     query: Mapping[str, Any] = field(default_factory=dict)
     retrieved: str = ""
     answer: str = ""
     failure: Failure | None = None
+    defect: Defect = ""
 
 
 @dataclass

@@ -31,8 +31,13 @@ def data(text: str, name: str) -> str:
 
 
 @cache
+def _text(name: str) -> str:
+    return resources.files("prismem_core.prompts").joinpath(f"{name}.md").read_text(encoding="utf-8")
+
+
+@cache
 def _parts(name: str) -> tuple[Template, Template]:
-    text = resources.files("prismem_core.prompts").joinpath(f"{name}.md").read_text(encoding="utf-8")
+    text = _text(name)
     before, _, rest = text.partition(_SYSTEM)
     system, found, prompt = rest.partition(_PROMPT)
     if before.strip() or not found:
@@ -49,3 +54,8 @@ def render(name: str, **values: Any) -> tuple[str, str]:
     """The system and prompt text of template `name`; every variable the template uses must be given."""
     system, prompt = _parts(name)
     return system.render(**values), prompt.render(**values)
+
+
+def version(*names: str) -> str:
+    """Twelve digits that change with the text of any of the templates."""
+    return digest_bytes("\0".join(_text(name) for name in names).encode())[:_TAG_DIGITS]

@@ -103,6 +103,11 @@ class CachedChat:
         self._stopped = False
 
     @property
+    def concurrent(self) -> bool:
+        """Whether calls of several threads go out side by side."""
+        return bool(getattr(self._chat, "concurrent", False))
+
+    @property
     def meter(self) -> Meter | None:
         """The meter of the model's slots, where it has one."""
         return getattr(self._chat, "meter", None)

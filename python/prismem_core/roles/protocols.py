@@ -124,3 +124,12 @@ class Judge(Protocol):
     identity: str
 
     def score(self, task: Task, answer: str) -> Verdict: ...
+
+
+@runtime_checkable
+class ScoresAll(Protocol):
+    """A judge that is a model: it grades many answers (of task, answer) as one batch, verdicts in their order."""
+
+    identity: str
+
+    def score_all(self, pairs: Sequence[tuple[Task, str]]) -> list[Verdict]: ...

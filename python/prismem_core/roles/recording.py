@@ -132,12 +132,12 @@ class _Recorded:
         self._client = client
         self._recorder = recorder
         self._role = role
-        for name in ("batch", "chunk"):
+        for name in ("batch", "chunk", "concurrent"):
             if hasattr(client, name):
                 setattr(self, name, getattr(client, name))
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("account", "meter"):
+        if name in ("account", "meter", "stop"):
             return getattr(self._client, name)
         raise AttributeError(name)
 
@@ -259,7 +259,7 @@ class ReplayedChat:
             if replies is None:
                 raise RoleError(
                     f"the recording {self._recording.path} has no reply to this call of the {self._role} model "
-                    f"(purpose {request.purpose}): program, data or settings differ from those of the recording; record anew"
+                    f"(purpose {request.purpose}): program, data or settings differ from its own; record anew"
                 )
             self.account.admit()
             with self._lock:

@@ -134,8 +134,8 @@ class Revised(Event):
 class Rejected(Event):
     """An attempt that came to nothing: why in a code, in words and in numbers.
 
-    Codes: `declined`, `no_cases`, `patch:*`, `validation:*`, `execution:*`, `gate:target`, `gate:train`, `gate:gain`,
-    `gate:drop`.
+    Codes: `declined`, `no_cases`, `reply:unusable`, `patch:*`, `validation:*`, `execution:*`, `gate:target`,
+    `gate:train`, `gate:gain`, `gate:drop`.
     """
 
     name: ClassVar[str] = "rejected"

@@ -52,3 +52,9 @@ LONGMEMEVAL: Mapping[str, Capability] = MappingProxyType(
 def longmemeval_capability(question_id: str, question_type: str) -> Capability:
     """The capability of a LongMemEval question; an id that ends in `_abs` wins over the type; KeyError if unknown."""
     return _A if question_id.endswith("_abs") else LONGMEMEVAL[question_type]
+
+
+# PerLTQA's own groups; the paper's table has none of them, and each question asks for one remembered fact.
+PERLTQA: Mapping[str, Capability] = MappingProxyType(
+    {"profile": _F, "social_relationship": _F, "events": _F, "dialogues": _F}
+)

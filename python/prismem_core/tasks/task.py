@@ -10,6 +10,7 @@ from typing import Any
 from prismem_core.errors import DataError
 from prismem_core.tasks.capability import Capability
 from prismem_core.tasks.history import History
+from prismem_core.tasks.irregularity import Irregularity
 
 
 @dataclass(frozen=True)
@@ -64,9 +65,10 @@ class Split:
 class Dataset:
     """Histories and tasks of one source.
 
-    `repairs` counts what the loader had to mend, by kind; `digest` is the SHA-256 of the source files; `default_split`
-    maps `train`, `valid` and `test` to history ids and is empty where the source is too small to be split. `notes` are
-    for the header of a result: what was excluded or corrected by the user's lists, the pinned revision of a known file.
+    `irregularities` are the records that were not of their form, `repairs` counts what was mended, by kind; `digest` is
+    the SHA-256 of the source files; `default_split` maps `train`, `valid` and `test` to history ids and is empty where
+    the source is too small to be split. `notes` are for the header of a result: what was excluded or corrected by the
+    user's lists, the pinned revision of a known file.
     """
 
     name: str
@@ -77,6 +79,7 @@ class Dataset:
     reply_words: int = 32
     repairs: Mapping[str, int] = field(default_factory=dict)
     notes: Mapping[str, Any] = field(default_factory=dict)
+    irregularities: tuple[Irregularity, ...] = ()
 
     @cached_property
     def _tasks_by_id(self) -> Mapping[str, Task]:

@@ -29,13 +29,12 @@ class Attempts:
     that no other random numbers move.
     """
 
-    def __init__(self, settings: ModelSettings, first_wait_seconds: float = FIRST_WAIT_SECONDS) -> None:
+    def __init__(self, settings: ModelSettings) -> None:
         from aiolimiter import AsyncLimiter
 
         self._retries = settings.retries
         self._deadline = settings.deadline_seconds
         self._timeout = settings.timeout_seconds
-        self._first_wait = first_wait_seconds
         self._random = random.Random()
         self._wait_until = 0.0
         self._limiter: AsyncLimiter | None = None
@@ -91,7 +90,7 @@ class Attempts:
 
     def _wait(self, state: RetryCallState) -> float:
         failure = _failure_of(state)
-        exponential = self._first_wait * 2.0 ** min(20, state.attempt_number - 1)
+        exponential = FIRST_WAIT_SECONDS * 2.0 ** min(20, state.attempt_number - 1)
         own = min(LONGEST_WAIT_SECONDS, exponential) * self._random.uniform(0.5, 1.0)
         if failure.hint is None:
             return own

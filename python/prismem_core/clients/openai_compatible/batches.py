@@ -64,6 +64,11 @@ class Slots:
         self._open.add(kept)
         batch.begin(width, lambda: self._open.discard(kept))
 
+    def stop_all(self) -> None:
+        """Begin no further call of any batch; those under way are handed over. To be called in the loop."""
+        for batch in list(self._open):
+            batch.stop(RoleError("the job was stopped: no further call is made"))
+
     def fail_all(self) -> None:
         """End every batch; to be called in the loop."""
         for batch in list(self._open):
@@ -117,7 +122,7 @@ class _Batch(Generic[T]):
                 except Stopped:
                     return
                 except Exception as failure:
-                    self._stop(failure)
+                    self.stop(failure)
                     return
                 finally:
                     self._calling.discard(own)
@@ -126,7 +131,8 @@ class _Batch(Generic[T]):
     def _left(self) -> bool:
         return self._next < self._count and not self._stopped.is_set()
 
-    def _stop(self, failure: BaseException) -> None:
+    def stop(self, failure: BaseException) -> None:
+        """Begin no further call."""
         self.failure = self.failure or failure
         self._stopped.set()
         for task in self._tasks:

@@ -40,6 +40,9 @@ class OpenAIChat(OpenAIClient):
     admits no further call; what was under way then is handed over first.
     """
 
+    concurrent = True
+    """Calls of several threads go out side by side."""
+
     def __init__(
         self, spec: ModelSpec, settings: ModelSettings, *, max_tokens: int | None = None, role: str = "task"
     ) -> None:
@@ -48,6 +51,10 @@ class OpenAIChat(OpenAIClient):
         self._adaptations = Adaptations()
         self._dialect = Dialect(settings.structured, spec.model)
         self._forms: dict[str, tuple[Form, bool]] = {}
+
+    def learn_from(self, other: OpenAIChat) -> None:
+        """Share what another client of the same model at the same server finds out about it."""
+        self._adaptations, self._dialect, self._forms = other._adaptations, other._dialect, other._forms
 
     def complete(self, requests: Sequence[ChatRequest]) -> list[ChatReply]:
         """Replies in the order of `requests`."""
@@ -72,7 +79,11 @@ class OpenAIChat(OpenAIClient):
                 raise refusal.error from None
         own = digest("schema", dict(request.schema))
         while True:
-            form, strict = await self._form(own, stopped)
+            try:
+                form, strict = await self._form(own, stopped)
+            except Refusal as refusal:
+                # A probe that is refused for another reason than its form is refused as the call itself would be.
+                raise refusal.error from None
             try:
                 return self._reply(request, await self._ask(request, form, strict, stopped))
             except Refusal as refusal:

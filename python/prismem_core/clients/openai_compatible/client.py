@@ -54,18 +54,21 @@ class OpenAIClient:
         self._answered = False
         self._said: set[str] = set()
 
+    def stop(self) -> None:
+        """Begin no further call of those that were asked for; the ones under way are handed over."""
+        self._loop.tell(self._slots.stop_all)
+
     def close(self) -> None:
         """End calls, connections and the thread; a later call opens them anew."""
         slots = self._slots
         self._make_anew()
 
         async def farewell() -> None:
-            slots.fail_all()
             sdk, self._sdk = self._sdk, None
             if sdk is not None:
                 await sdk.close()
 
-        self._loop.close(farewell)
+        self._loop.close(slots.fail_all, farewell)
 
     def _make_anew(self) -> None:
         """What belongs to one event loop."""

@@ -37,21 +37,29 @@ class EventLoop:
                 )
             return self._loop
 
-    def close(self, farewell: Callable[[], Awaitable[None]]) -> None:
-        """End every task, await `farewell` in the loop and end the thread."""
+    def tell(self, what: Callable[[], object]) -> None:
+        """Have `what` done in the loop, if there is one."""
+        with self._lock:
+            if self._loop is not None and self._process == os.getpid():
+                self._loop.call_soon_threadsafe(what)
+
+    def close(self, first: Callable[[], None], last: Callable[[], Awaitable[None]]) -> None:
+        """Call `first` in the loop, end every task, await `last` and end the thread."""
         with self._lock:
             loop, thread, self._loop, self._thread = self._loop, self._thread, None, None
         if loop is None or thread is None or self._process != os.getpid():
             return
 
         async def end() -> None:
+            first()
             others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
             for task in others:
                 task.cancel()
             await asyncio.gather(*others, return_exceptions=True)
             try:
                 async with asyncio.timeout(CLOSE_SECONDS):
-                    await farewell()
+                    await last()
+                    await loop.shutdown_default_executor()
             finally:
                 loop.stop()
 

@@ -53,7 +53,8 @@ def score_tables(report: Contents) -> list[Table]:
         rows.append(_row("mean over capabilities", start, end, "overall"))
         rows.append(_row("mean over questions", start, end, "score"))
         columns = ("capability", "questions", "n00 (start)", report.best, "gain")
-        tables.append(Table(f"Scores on {_TITLES[part]}", columns, tuple(rows)))
+        note = _unscored({"n00": start, report.best: end})
+        tables.append(Table(f"Scores on {_TITLES[part]}", columns, tuple(rows), note))
     return [*tables, *(table for table in (_official_table(report), held_out_table(report)) if table is not None)]
 
 
@@ -66,6 +67,13 @@ def _score(summary: Mapping[str, Any], capability: Capability) -> float | None:
 def _row(name: str, start: Mapping[str, Any], end: Mapping[str, Any], key: str) -> tuple[str, ...]:
     before, after = start[key], end[key]
     return (name, str(start["questions"]), number(before), number(after), number(after - before, True))
+
+
+def _unscored(summaries: Mapping[str, Mapping[str, Any]]) -> str:
+    """How many questions are in no mean because no verdict of the judge could be read."""
+    counts = {name: summary.get("unscored", 0) for name, summary in summaries.items()}
+    said = [f"{name}: {count} of {summaries[name]['questions']}" for name, count in counts.items() if count]
+    return f"Left out, since no verdict could be read: {', '.join(said)}." if said else ""
 
 
 def held_out_table(report: Contents) -> Table | None:

@@ -15,10 +15,14 @@ from prismem_core.tasks.datasets.source import Source, parse_json
 from prismem_core.tasks.datasets.splits import PARTS, default_split
 from prismem_core.tasks.datasets.twins import with_twins
 from prismem_core.tasks.history import History, Session, Turn
+from prismem_core.tasks.irregularity import Findings
 from prismem_core.tasks.task import Dataset, Task
 from prismem_core.tasks.text import normal_form
 
 TYPES = ("dataset", "conversation", "question")
+
+# Whose rules a model judges by (docs/judges.md); left out, the general ones.
+BENCHMARKS = ("locomo", "longmemeval", "beam", "perltqa")
 
 _METRICS = ("f1", "f1_multi", "f1_first", "abstention", "rubric")
 _CAPABILITIES: Mapping[str, Capability] = {c.value: c for c in CAPABILITIES} | {c.letter: c for c in CAPABILITIES}
@@ -37,7 +41,7 @@ class _Draft:
     histories: dict[str, History] = field(default_factory=dict)
     tasks: list[Task] = field(default_factory=list)
     task_ids: set[str] = field(default_factory=set)
-    repairs: Counter[str] = field(default_factory=Counter)
+    findings: Findings = field(default_factory=Findings)
 
 
 class _Record:
@@ -95,8 +99,9 @@ def load_jsonl(paths: Iterable[tuple[Path, str]], name: str, source: Source) -> 
     Conversations may stand after their questions and in another file. Raises DataError.
     """
     draft = _Draft(source, name)
-    questions: list[_Record] = []
+    questions: list[tuple[str, _Record]] = []
     for path, text in paths:
+        draft.findings.file = source.name(path)
         for number, line in enumerate(text.split("\n"), 1):
             if not line.strip():
                 continue
@@ -105,14 +110,14 @@ def load_jsonl(paths: Iterable[tuple[Path, str]], name: str, source: Source) -> 
             if kind == "conversation":
                 _add_conversation(record, draft)
             elif kind == "question":
-                questions.append(record)
+                questions.append((source.name(path), record))
             elif kind == "dataset":
                 _add_settings(record, draft)
             else:
                 raise record.error(f"type {json.dumps(kind)[:40]} is unknown; expected {', '.join(TYPES)}")
     turns = {key: _turns(history) for key, history in draft.histories.items()}
     counts: Counter[str] = Counter()
-    for record in questions:
+    for draft.findings.file, record in questions:
         _add_question(record, draft, turns, counts)
     dataset = Dataset(
         name=draft.name,
@@ -121,7 +126,8 @@ def load_jsonl(paths: Iterable[tuple[Path, str]], name: str, source: Source) -> 
         digest=source.digest,
         default_split=draft.split or default_split(draft.histories),
         reply_words=draft.reply_words,
-        repairs=dict(sorted(draft.repairs.items())),
+        repairs=draft.findings.repairs,
+        irregularities=tuple(draft.findings.irregularities),
     )
     if draft.split:
         dataset.split()  # a split that names unknown or repeated conversations is the file's mistake: say so on load
@@ -169,7 +175,7 @@ def _add_conversation(record: _Record, draft: _Draft) -> None:
             turns.append(Turn(turn_id, part.text("speaker"), part.text("text", blank=True)))
         time = item.text("time", "", blank=True)
         if not time:
-            draft.repairs["session without a time"] += 1
+            draft.findings.note("session without a time", history_id, f"session {session_id}")
         sessions.append(Session(session_id, time, tuple(turns)))
     draft.histories[history_id] = History(history_id, tuple(sessions))
 
@@ -177,7 +183,10 @@ def _add_conversation(record: _Record, draft: _Draft) -> None:
 def _add_question(record: _Record, draft: _Draft, turns: Mapping[str, Mapping[str, str]], counts: Counter[str]) -> None:
     record.keys(
         ("type", "conversation", "question"),
-        ("id", "answer", "capability", "secondary", "evidence", "answerable", "native_type", "metric", "rubric"),
+        (
+            *("id", "answer", "capability", "secondary", "evidence", "answerable", "native_type", "metric", "rubric"),
+            *("benchmark", "asked_at"),
+        ),
     )
     history_id = record.identifier("conversation", "")
     if history_id not in turns:
@@ -192,12 +201,15 @@ def _add_question(record: _Record, draft: _Draft, turns: Mapping[str, Mapping[st
     pieces = [_evidence(record, item, turns[history_id]) for item in _list(record, "evidence")]
     distinct = list(dict.fromkeys(pieces))
     if not distinct:
-        draft.repairs["question without evidence"] += 1
+        draft.findings.note("question without evidence", task_id, "evidence")
     default_metric = _DEFAULT_METRICS.get(primary, "f1") if answerable else "abstention"
     metric = record.text("metric", default_metric)
     if metric not in _METRICS or (metric == "abstention") == answerable:
         allowed = [name for name in _METRICS if (name == "abstention") != answerable]
         raise record.error(f"metric {metric!r} does not fit; expected {', '.join(allowed)}")
+    benchmark = record.text("benchmark", "")
+    if benchmark and benchmark not in BENCHMARKS:
+        raise record.error(f"benchmark {benchmark!r} is unknown; expected {', '.join(BENCHMARKS)}")
     draft.tasks.append(
         Task(
             id=task_id,
@@ -212,6 +224,8 @@ def _add_question(record: _Record, draft: _Draft, turns: Mapping[str, Mapping[st
             rubric=record.texts("rubric"),
             evidence_ids=tuple(turn_id for turn_id, _ in distinct),
             labelled="secondary" in record.value,
+            benchmark=benchmark,
+            asked_at=record.text("asked_at", "").strip(),
         )
     )
 
@@ -327,4 +341,5 @@ def _question_line(task: Task, turns: Mapping[str, str]) -> dict[str, Any]:
         line["native_type"] = task.native_type
     if task.rubric:
         line["rubric"] = list(task.rubric)
+    line |= {key: value for key in ("benchmark", "asked_at") if (value := getattr(task, key))}
     return line

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from prismem_core.tasks.capability import Capability
-from prismem_core.tasks.datasets.source import Source, require
+from prismem_core.tasks.datasets.source import Source
 from prismem_core.tasks.datasets.splits import LOCOMO_SPLIT, default_split
 from prismem_core.tasks.datasets.twins import with_twins
 from prismem_core.tasks.history import History, Session, Turn
+from prismem_core.tasks.irregularity import Findings
 from prismem_core.tasks.native_types import LOCOMO, LOCOMO_CATEGORIES
 from prismem_core.tasks.task import Dataset, Task
 
@@ -30,29 +30,32 @@ def is_locomo(value: Any) -> bool:
     return isinstance(first, dict) and "conversation" in first and "qa" in first
 
 
-def load_locomo(value: Any, source: Source) -> Dataset:
-    """The data set of a parsed LoCoMo file; irregular records are mended and counted in `repairs`, never refused.
+def load_locomo(value: Any, source: Source, file: str = "") -> Dataset:
+    """The data set of a parsed LoCoMo file; irregular records are mended and reported, never refused.
 
     Only `conversation` and `qa` are read: summaries, observations and event lists are annotations, and the wrong
     answers of adversarial questions go nowhere.
     """
-    repairs: Counter[str] = Counter()
+    findings = Findings(file)
     histories: dict[str, History] = {}
     tasks: list[Task] = []
     for position, sample in enumerate(value if isinstance(value, list) else [value]):
-        require(is_locomo(sample), f"LoCoMo sample {position} lacks `conversation` or `qa`")
+        if not is_locomo(sample):
+            findings.note("sample without `conversation` and `qa` left out", f"sample {position}", "", sample)
+            continue
         conversation, questions = sample["conversation"], sample["qa"]
-        require(
-            isinstance(conversation, dict) and isinstance(questions, list),
-            f"LoCoMo sample {position}: `conversation` must be an object and `qa` a list",
-        )
         history_id = str(sample.get("sample_id") or f"conv-{position + 1}")
         if history_id in histories:
-            repairs["repeated conversation id renamed"] += 1
+            findings.note("repeated conversation id renamed", history_id, "sample_id")
             history_id = f"{history_id}#{position}"
         evidence_texts: dict[str, str] = {}
-        histories[history_id] = _history(history_id, conversation, evidence_texts, repairs)
-        tasks += _tasks(history_id, questions, evidence_texts, repairs)
+        history = _history(history_id, conversation, evidence_texts, findings)
+        if history is None:
+            findings.note("conversation that has no session with turns left out", history_id, "conversation")
+            continue
+        histories[history_id] = history
+        tasks += _tasks(history_id, questions, evidence_texts, findings)
+        _check_observations(history_id, sample.get("observation"), findings)
     return Dataset(
         name="locomo",
         histories=histories,
@@ -60,44 +63,50 @@ def load_locomo(value: Any, source: Source) -> Dataset:
         digest=source.digest,
         default_split=default_split(histories, LOCOMO_SPLIT),
         reply_words=REPLY_WORDS,
-        repairs=dict(sorted(repairs.items())),
+        repairs=findings.repairs,
+        irregularities=tuple(findings.irregularities),
     )
 
 
-def _history(
-    history_id: str, conversation: Mapping[str, Any], evidence_texts: dict[str, str], repairs: Counter[str]
-) -> History:
-    """Sessions by number; `evidence_texts` is filled with the text each turn id stands for as evidence."""
+def _history(history_id: str, conversation: Any, evidence_texts: dict[str, str], findings: Findings) -> History | None:
+    """Sessions by number, None without any; `evidence_texts` gets the text each turn id stands for as evidence."""
+    if not isinstance(conversation, dict):
+        return None
     numbers = {int(m[1]): key for key in conversation if (m := _SESSION_KEY.fullmatch(key))}
     for key in conversation:
         if (m := _DATE_KEY.fullmatch(key)) and int(m[1]) not in numbers:
-            repairs["session date without a session ignored"] += 1
+            findings.note("session date without a session ignored", history_id, key, conversation[key])
     sessions = []
     for number, key in sorted(numbers.items()):
         records = conversation[key]
-        if not isinstance(records, list) or not records:
-            repairs["session without turns ignored"] += 1
+        turns = []
+        for index, record in enumerate(records if isinstance(records, list) else [], 1):
+            if not isinstance(record, dict):
+                findings.note("turn that is no object left out", history_id, f"{key} turn {index}", record)
+                continue
+            turn, evidence = _turn(record, f"D{number}:{index}", evidence_texts, history_id, findings)
+            evidence_texts[turn.id] = evidence
+            turns.append(turn)
+        if not turns:
+            findings.note("session without turns ignored", history_id, key)
             continue
         date = conversation.get(f"{key}_date_time")
         if not isinstance(date, str) or not date.strip():
-            repairs["session without a date"] += 1
+            findings.note("session without a date", history_id, f"{key}_date_time", date)
             date = ""
-        turns = []
-        for index, record in enumerate(records, 1):
-            turn, evidence = _turn(record, f"D{number}:{index}", evidence_texts, repairs)
-            evidence_texts[turn.id] = evidence
-            turns.append(turn)
         sessions.append(Session(str(number), date.strip(), tuple(turns)))
-    require(bool(sessions), f"LoCoMo conversation {history_id!r} has no session with turns")
-    return History(history_id, tuple(sessions))
+    return History(history_id, tuple(sessions)) if sessions else None
 
 
-def _turn(record: Any, position_id: str, taken: Mapping[str, str], repairs: Counter[str]) -> tuple[Turn, str]:
+def _turn(
+    record: Mapping[str, Any], position_id: str, taken: Mapping[str, str], history_id: str, findings: Findings
+) -> tuple[Turn, str]:
     """A turn and its text as evidence: without the caption, which the benchmark added, unless nothing else was said."""
-    require(isinstance(record, dict), f"LoCoMo turn {position_id} is {type(record).__name__}; expected an object")
     turn_id = str(record.get("dia_id") or "").strip()
     if not turn_id or turn_id in taken:
-        repairs["turn id missing or repeated, replaced by position"] += 1
+        findings.note(
+            "turn id missing or repeated, replaced by position", history_id, f"turn {position_id}, dia_id", turn_id
+        )
         turn_id = position_id if position_id not in taken else f"{position_id}#{len(taken)}"
     text = str(record.get("text") or "").strip()
     caption = str(record.get("blip_caption") or "").strip()
@@ -105,85 +114,102 @@ def _turn(record: Any, position_id: str, taken: Mapping[str, str], repairs: Coun
     return Turn(turn_id, str(record.get("speaker") or "").strip(), shown), text or shown
 
 
-def _tasks(
-    history_id: str, questions: Sequence[Any], evidence_texts: Mapping[str, str], repairs: Counter[str]
-) -> list[Task]:
-    tasks = []
-    asked: set[str] = set()
+def _check_observations(history_id: str, observation: Any, findings: Findings) -> None:
+    """Report evidence of observations that is no single id; observations themselves are shown to nobody."""
+    for key, by_speaker in observation.items() if isinstance(observation, dict) else ():
+        for speaker, items in by_speaker.items() if isinstance(by_speaker, dict) else ():
+            cited = [item[1] for item in items if isinstance(item, list) and len(item) == 2]
+            lists = [value for value in cited if isinstance(value, list)]
+            if lists:
+                findings.note("observation with a list of ids, not used", f"{history_id} {key}", speaker, lists)
+            for value in cited:
+                if isinstance(value, str) and len(_ID_SEPARATORS.split(value.strip())) > 1:
+                    findings.note("observation with joined ids, not used", f"{history_id} {key}", speaker, value)
+
+
+def _tasks(history_id: str, questions: Any, evidence_texts: Mapping[str, str], findings: Findings) -> Iterator[Task]:
+    asked: dict[str, str] = {}
+    if not isinstance(questions, list):
+        findings.note("questions that are no list left out", history_id, "qa", questions)
+        return
     for position, record in enumerate(questions):
-        require(isinstance(record, dict), f"LoCoMo question {history_id} {position} is not an object")
+        task_id = f"{history_id}/q{position:03d}"
+        if not isinstance(record, dict):
+            findings.note("question that is no object left out", task_id, "", record)
+            continue
         category = record.get("category")
         native = LOCOMO_CATEGORIES.get(category) if isinstance(category, int) else None
-        question = _clean(record.get("question"), "question", repairs)
+        question = _clean(record.get("question"), "question", task_id, findings)
         if native is None or not question:
-            repairs["question without text or known category left out"] += 1
+            findings.note("question without text or known category left out", task_id, "category", category)
             continue
         if question in asked:
-            repairs["question text repeated in its conversation, both kept"] += 1
-        asked.add(question)
-        ids = evidence_ids(record.get("evidence"), evidence_texts, repairs)
-        if not ids:
-            repairs["question without evidence"] += 1
-        primary = LOCOMO[native]
-        tasks.append(
-            Task(
-                id=f"{history_id}/q{position:03d}",
-                history_id=history_id,
-                question=question,
-                reference=_reference(record, primary, repairs),
-                evidence=tuple(evidence_texts[turn_id] for turn_id in ids),
-                native_type=native,
-                primary=primary,
-                metric=_METRICS.get(native, "f1"),
-                evidence_ids=ids,
+            findings.note(
+                "question text repeated in its conversation, both kept", task_id, "question", f"as in {asked[question]}"
             )
+        asked.setdefault(question, task_id)
+        ids = evidence_ids(record.get("evidence"), evidence_texts, task_id, findings)
+        if not ids:
+            findings.note("question without evidence", task_id, "evidence", record.get("evidence"))
+        primary = LOCOMO[native]
+        yield Task(
+            id=task_id,
+            history_id=history_id,
+            question=question,
+            reference=_reference(record, primary, task_id, findings),
+            evidence=tuple(evidence_texts[turn_id] for turn_id in ids),
+            native_type=native,
+            primary=primary,
+            metric=_METRICS.get(native, "f1"),
+            evidence_ids=ids,
+            benchmark="locomo",
         )
-    return tasks
 
 
-def _reference(record: Mapping[str, Any], primary: Capability, repairs: Counter[str]) -> str:
+def _reference(record: Mapping[str, Any], primary: Capability, task_id: str, findings: Findings) -> str:
     if primary is Capability.ADVERSARIAL:
         if "answer" in record:
-            repairs["answer of an adversarial question ignored"] += 1
+            findings.note("answer of an adversarial question ignored", task_id, "answer", record["answer"])
         return ""
     if record.get("answer") is None:
-        repairs["answer missing"] += 1
+        findings.note("answer missing", task_id, "answer")
         return ""
-    return _clean(record["answer"], "answer", repairs)
+    return _clean(record["answer"], "answer", task_id, findings)
 
 
-def _clean(value: Any, field: str, repairs: Counter[str]) -> str:
-    """The text of a field: numbers spelled out, outer blanks gone, both counted."""
+def _clean(value: Any, field: str, task_id: str, findings: Findings) -> str:
+    """The text of a field: numbers spelled out, outer blanks gone, both reported."""
     if value is None:
         return ""
     if not isinstance(value, str):
-        repairs[f"{field} that is no text read as text"] += 1
+        findings.note(f"{field} that is no text read as text", task_id, field, value)
         value = str(value)
     text: str = value.strip()
     if text != value:
-        repairs[f"blanks around {'an' if field == 'answer' else 'a'} {field} removed"] += 1
+        article = "an" if field == "answer" else "a"
+        findings.note(f"blanks around {article} {field} removed", task_id, field, repr(value))
     return text
 
 
-def evidence_ids(value: Any, turns: Mapping[str, str], repairs: Counter[str]) -> tuple[str, ...]:
+def evidence_ids(value: Any, turns: Mapping[str, str], task_id: str, findings: Findings) -> tuple[str, ...]:
     """The ids of turns that an evidence list names, distinct and in order.
 
     Several ids in one string are split at `;`, `,` and blanks, leading zeros dropped (`D30:05`) and a stray colon
-    mended (`D:11:26`); what still names no turn is dropped. Each kind of repair is counted.
+    mended (`D:11:26`); what still names no turn is dropped. Each repair is reported.
     """
     items = [value] if isinstance(value, str) else value if isinstance(value, list) else []
     found: dict[str, None] = {}
     for item in items:
         parts = [part for part in _ID_SEPARATORS.split(str(item)) if part]
         if len(parts) > 1:
-            repairs["several evidence ids in one string split"] += 1
+            findings.note("several evidence ids in one string split", task_id, "evidence", item)
         for part in parts:
             turn_id = part
             if turn_id not in turns and (m := _TURN_ID.fullmatch(part)) and f"D{m[1]}:{m[2]}" in turns:
                 turn_id = f"D{m[1]}:{m[2]}"
-                repairs["misspelt evidence id mended"] += 1
+                findings.note("misspelt evidence id mended", task_id, "evidence", part)
             if turn_id in turns:
                 found[turn_id] = None
             else:
-                repairs["evidence id that names no turn dropped"] += 1
+                findings.note("evidence id that names no turn dropped", task_id, "evidence", part)
     return tuple(found)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from prismem_core.digests import digest, digest_bytes
 from prismem_core.errors import DataError
+from prismem_core.tasks.datasets.json_items import json_items
 
 _GZIP_MAGIC = b"\x1f\x8b"
 
@@ -34,8 +36,7 @@ class Source:
             data = path.read_bytes()
         except OSError as error:
             raise DataError(f"cannot read {path}: {error.strerror or error}") from error
-        name = path.relative_to(self.root).as_posix() if path.is_relative_to(self.root) else path.name
-        self._files.append((name, digest_bytes(data)))
+        self._files.append((self.name(path), digest_bytes(data)))
         if data.startswith(_GZIP_MAGIC):
             try:
                 data = gzip.decompress(data)
@@ -47,6 +48,23 @@ class Source:
             raise DataError(
                 f"{path} is not UTF-8 text (byte {error.start}); data sets are JSON or JSON Lines"
             ) from error
+
+    @property
+    def files(self) -> tuple[tuple[str, str], ...]:
+        """(name below the root, SHA-256) of each file read so far."""
+        return tuple(self._files)
+
+    def name(self, path: Path) -> str:
+        """The name of a file below the root of the data set."""
+        return path.relative_to(self.root).as_posix() if path.is_relative_to(self.root) else path.name
+
+    def add(self, path: Path, sha256: str) -> None:
+        """Count a file that a loader has read by other means."""
+        self._files.append((self.name(path), sha256))
+
+    def items(self, path: Path) -> Iterator[Any]:
+        """The items of a file with one JSON list, one in memory at a time; the digest counts once all are read."""
+        yield from json_items(path, lambda sha256: self.add(path, sha256))
 
     def json(self, path: Path) -> Any:
         """The parsed JSON of a file; DataError names line and column of a syntax error."""

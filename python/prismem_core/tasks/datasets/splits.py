@@ -36,6 +36,22 @@ def generic_split(history_ids: Sequence[str]) -> dict[str, tuple[str, ...]]:
     return {"train": ids[:train], "valid": ids[train : train + valid], "test": ids[train + valid :]}
 
 
+def spread(strata: Mapping[str, str]) -> list[str]:
+    """The ids, ordered so that each stratum is spread evenly: any stretch of it holds about its share of each.
+
+    `strata` maps ids to strata; inside one the order is kept.
+    """
+    members: dict[str, list[str]] = {}
+    for identifier, stratum in strata.items():
+        members.setdefault(stratum, []).append(identifier)
+    places = {
+        identifier: ((2 * rank + 1) / (2 * len(ids)), stratum)
+        for stratum, ids in members.items()
+        for rank, identifier in enumerate(ids)
+    }
+    return sorted(strata, key=places.__getitem__)
+
+
 def default_split(
     history_ids: Iterable[str], named: Mapping[str, tuple[str, ...]] | None = None
 ) -> dict[str, tuple[str, ...]]:
@@ -49,7 +65,9 @@ def default_split(
 def read_split(path: str | Path) -> dict[str, tuple[str, ...]]:
     """The parts of a split file, `{"train": [...], "valid": [...], "test": [...]}` with history ids.
 
-    A part left out is empty; `train` and `valid` must name something. That the ids exist is for Dataset.split to check.
+    A part left out is empty; `train` and `valid` must name something, unless `test` alone does. That the ids exist is
+    for Dataset.split to check.
+    `resolve_split` takes names of splits too.
     """
     path = Path(path)
     value = Source(path.parent).json(path)
@@ -62,7 +80,8 @@ def read_split(path: str | Path) -> dict[str, tuple[str, ...]]:
     for part, ids in value.items():
         if not isinstance(ids, list) or not all(isinstance(item, str) for item in ids):
             raise DataError(f"split file {path}: part {part!r} must be a list of strings, not {json.dumps(ids)[:60]}")
-    for part in ("train", "valid"):
+    only_test = bool(value.get("test")) and not value.get("train") and not value.get("valid")
+    for part in () if only_test else ("train", "valid"):
         if not value.get(part):
             raise DataError(f"split file {path}: part {part!r} is empty; evolution needs train and valid conversations")
     return {part: tuple(value.get(part, ())) for part in PARTS}

@@ -36,4 +36,23 @@ def summary(dataset: Dataset, parts: Mapping[str, Sequence[str]] | None = None) 
         )
     for kind, count in dataset.repairs.items():
         lines.append(f"note: {kind}: {count:,}")
+    lines += [f"note: {line}" for line in note_lines(dataset)]
     return "\n".join(lines)
+
+
+def note_lines(dataset: Dataset) -> list[str]:
+    """What the user's own lists changed, and which public files these are, a line each."""
+    lines = []
+    for key in ("excluded", "corrected"):
+        if key in dataset.notes:
+            note = dataset.notes[key]
+            ids = ", ".join(entry["id"] for entry in note["entries"])
+            lines.append(f"{key} by {note['list']} (sha256 {note['sha256'][:16]}): {len(note['entries']):,} ({ids})")
+    for file in dataset.notes.get("public_files", ()):
+        state = (
+            f"as pinned at {file['revision'][:12]}"
+            if file["as_pinned"]
+            else "CHANGED: its bytes are not the pinned ones"
+        )
+        lines.append(f"{file['file']} of {file['name']}, {state}")
+    return lines

@@ -1,0 +1,145 @@
+"""BEAM's probing questions: ten types, each with its own field for the reference and its own form of evidence ids."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from prismem_core.tasks.history import History
+from prismem_core.tasks.irregularity import Findings
+from prismem_core.tasks.native_types import BEAM
+from prismem_core.tasks.task import Task
+
+# The field with the reference answer; `answer` for every other type.
+_REFERENCE_FIELDS = {
+    "abstention": "ideal_response",
+    "contradiction_resolution": "ideal_answer",
+    "instruction_following": "expected_compliance",
+    "preference_following": "expected_compliance",
+    "summarization": "ideal_summary",
+}
+
+_LENGTH = re.compile(r"\b(\d+)[ -](day|week|month|year)s?\b", re.IGNORECASE)
+
+
+def beam_tasks(history: History, questions: Any, findings: Findings) -> Iterator[Task]:
+    """The tasks of one chat; questions of an unknown type and without text are left out, all else is kept."""
+    if not isinstance(questions, dict):
+        findings.note("questions that are no object of types left out", history.id, "probing_questions", questions)
+        return
+    texts = {turn.id: turn.text for session in history.sessions for turn in session.turns}
+    for native, records in questions.items():
+        primary = BEAM.get(native)
+        if primary is None:
+            for position, _ in enumerate(records if isinstance(records, list) else [records]):
+                findings.note("questions of an unknown type left out", f"{history.id}/{native}-{position}", native)
+            continue
+        for position, record in enumerate(records if isinstance(records, list) else [records]):
+            task_id = f"{history.id}/{native}-{position}"
+            if not isinstance(record, dict) or not str(record.get("question") or "").strip():
+                findings.note("question without text left out", task_id, "question", record)
+                continue
+            field = _REFERENCE_FIELDS.get(native, "answer")
+            value = record.get(field)
+            reference = "" if value is None else str(value).strip()
+            if not reference:
+                findings.note("answer missing", task_id, field)
+            ids = _evidence_ids(record, native, texts, task_id, findings)
+            rubric = _rubric(record, task_id, findings)
+            _compare(record, native, reference, rubric, task_id, findings)
+            yield Task(
+                id=task_id,
+                history_id=history.id,
+                question=str(record["question"]).strip(),
+                reference=reference,
+                evidence=tuple(texts[turn_id] for turn_id in ids),
+                native_type=native,
+                primary=primary,
+                metric="abstention" if native == "abstention" else "rubric",
+                rubric=rubric,
+                evidence_ids=ids,
+                benchmark="beam",
+            )
+
+
+def _rubric(record: Mapping[str, Any], task_id: str, findings: Findings) -> tuple[str, ...]:
+    rubric = record.get("rubric")
+    items = rubric if isinstance(rubric, list) else [rubric]
+    kept = tuple(str(item).strip() for item in items if item is not None and str(item).strip())
+    if not kept:
+        findings.note("rubric missing", task_id, "rubric")
+    return kept
+
+
+def _compare(
+    record: Mapping[str, Any], native: str, reference: str, rubric: tuple[str, ...], task_id: str, findings: Findings
+) -> None:
+    """Report where the record contradicts itself; the rubric is what is scored.
+
+    Of a question about times, the lengths of time that reference and rubric name in the same unit must meet.
+    """
+    total = record.get("total_mentions")
+    if native == "event_ordering" and total not in (None, len(rubric)):
+        findings.note(
+            "number of mentions differs from the rubric, rubric kept",
+            task_id,
+            "total_mentions",
+            f"{total} mentions, {len(rubric)} points",
+        )
+    if native != "temporal_reasoning":
+        return
+    said, scored = _lengths(reference), _lengths(" ".join(rubric))
+    apart = [unit for unit in said if unit in scored and not said[unit] & scored[unit]]
+    if apart:
+        unit = apart[0]
+        answer, points = ("/".join(map(str, sorted(lengths[unit]))) for lengths in (said, scored))
+        findings.note(
+            "rubric contradicts the reference, rubric kept",
+            task_id,
+            "rubric",
+            f"reference {answer} {unit}s, rubric {points} {unit}s",
+        )
+
+
+def _lengths(text: str) -> dict[str, set[int]]:
+    """The lengths of time that a text names, by unit."""
+    found: dict[str, set[int]] = {}
+    for number, unit in _LENGTH.findall(text):
+        found.setdefault(unit.lower(), set()).add(int(number) if len(number) < 10 else -1)
+    return found
+
+
+def _evidence_ids(
+    record: Mapping[str, Any], native: str, texts: Mapping[str, str], task_id: str, findings: Findings
+) -> tuple[str, ...]:
+    """Ids of the cited messages, distinct and in order, whatever the nesting; what names no message is dropped."""
+    value = record.get("source_chat_ids")
+    if value is None:
+        if native != "abstention":
+            findings.note("evidence ids missing", task_id, "source_chat_ids")
+        return ()
+    named = value if isinstance(value, dict) else {"": value}
+    lists = list(named.values())
+    if any(isinstance(item, list) for part in lists if isinstance(part, list) for item in part):
+        findings.note("nested evidence ids flattened", task_id, "source_chat_ids", value)
+    for key, part in named.items():
+        if part == []:
+            field = f"source_chat_ids.{key}" if key else "source_chat_ids"
+            findings.note("empty list of evidence ids", task_id, field)
+    found: dict[str, None] = {}
+    for item in _leaves(lists):
+        turn_id = str(item).strip()
+        if turn_id in texts:
+            found[turn_id] = None
+        else:
+            findings.note("evidence id that names no message dropped", task_id, "source_chat_ids", turn_id)
+    return tuple(found)
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, list | dict):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _leaves(item)
+    elif value is not None:
+        yield value
