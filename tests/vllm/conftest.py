@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -132,3 +133,10 @@ def make_embedder(place: Place, **settings: Any) -> Any:
     from prismem_core.jobs.models import make_embedder as make
 
     return make(parse_model(place.spec), place.model_settings(**settings), place.engines)
+
+
+def toml_value(value: Any) -> str:
+    """A value as TOML writes it."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {toml_value(item)}" for key, item in value.items()) + "}"
+    return json.dumps(value)

@@ -23,9 +23,9 @@ class VLLMChat:
     """A Chat over `vllm.LLM`; replies are handed over as they are finished.
 
     Requests are sent with equal beginnings side by side, for the prefix cache, as many at a time as the engine works
-    on; `account.admit()` is asked before each. `max_tokens` bounds the output tokens of every call. Roles that are given one `engines` share what they can. RoleError for a
-    prompt longer than the model's context and for an engine that does not start or ends, SettingsError without vLLM and
-    for a field of `extra_body` that vLLM does not know.
+    on; `account.admit()` is asked before each. `max_tokens` bounds the output tokens of every call. Roles that are
+    given one `engines` share what they can. RoleError for a prompt longer than the model's context and for an engine
+    that does not start or ends, SettingsError without vLLM and for a field of `extra_body` that vLLM does not know.
     """
 
     def __init__(

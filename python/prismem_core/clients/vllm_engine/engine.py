@@ -102,8 +102,9 @@ class Engine:
         """Each call's position and vLLM's output, in the order in which they are finished.
 
         `calls` is read no further ahead than one window. `admit` is asked before each call, `begun` is told of it, and
-        `ended` of its output (None where it was broken off) before the next one begins. When it, `calls` or the engine raises, no further call begins, those under way are given, then the
-        error is raised. A caller that stops reading ends its calls.
+        `ended` of its output (None where it was broken off) before the next one begins. When `admit`, `calls` or the
+        engine raises, no further call begins, those under way are given, then the error is raised. A caller that stops
+        reading ends its calls.
         """
         llm = self.started()
         feed = _Feed(admit, begun, ended)
