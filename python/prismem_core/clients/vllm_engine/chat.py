@@ -28,6 +28,9 @@ class VLLMChat:
     that does not start or ends, SettingsError without vLLM and for a field of `extra_body` that vLLM does not know.
     """
 
+    concurrent = True
+    """Calls of several threads go out side by side."""
+
     def __init__(
         self,
         spec: ModelSpec,
@@ -62,6 +65,12 @@ class VLLMChat:
         calls = (self._call(i, requests[i], beginnings) for i in order)
         for position, output in self._engine.run(calls, self._admit, self.meter.enter, self._ended):
             yield position, self._reply(output, beginnings.pop(position))
+
+    def as_batch(self, requests: Sequence[ChatRequest]) -> tuple[Any, list[dict[str, list[int]]], list[Any]]:
+        """`LLM.generate` and what it takes for the same calls as one batch, for a comparison while nothing is asked."""
+        calls = [self._call(i, request, {}) for i, request in enumerate(requests)]
+        prompts = [{"prompt_token_ids": call.token_ids} for call in calls]
+        return self._engine.started().generate, prompts, [call.parameters for call in calls]
 
     def close(self) -> None:
         """Give the engine back; the last role that holds it ends its processes."""

@@ -72,6 +72,11 @@ class VLLMEmbedder:
             rows[i] = joined(np.stack([row for _, row, _ in own]), [count for _, _, count in own])
         return rows, counts
 
+    def as_batch(self, texts: Sequence[str]) -> tuple[Any, list[dict[str, list[int]]], list[Any]]:
+        """`LLM.encode` and what it takes for the same texts as one batch, for a comparison while nothing is asked."""
+        prompts = [{"prompt_token_ids": token_ids} for text in texts for token_ids in self._parts(text)]
+        return self._engine.started().encode, prompts, [self._parameters() for _ in prompts]
+
     def close(self) -> None:
         """Give the engine back; the last role that holds it ends its processes."""
         if not self._closed:
@@ -120,11 +125,9 @@ class VLLMEmbedder:
         return list(self._engine.with_tokenizer(lambda tokenizer: tokenizer.encode(shown)))
 
     def _run(self, texts: Sequence[tuple[int, list[int]]], settle: Callable[[int], None]) -> Iterator[tuple[int, Any]]:
-        from vllm import PoolingParams
-
         def calls() -> Iterator[Call]:
             for position, token_ids in texts:
-                yield Call(position, token_ids, PoolingParams(task="embed", dimensions=self._settings.dimension))
+                yield Call(position, token_ids, self._parameters())
 
         def ended(output: Any) -> None:
             self.meter.leave()
@@ -132,6 +135,11 @@ class VLLMEmbedder:
                 settle(len(output.prompt_token_ids))
 
         return self._engine.run(calls(), self._admit, self.meter.enter, ended)
+
+    def _parameters(self) -> Any:
+        from vllm import PoolingParams
+
+        return PoolingParams(task="embed", dimensions=self._settings.dimension)
 
     def _admit(self) -> None:
         self.account.admit()
