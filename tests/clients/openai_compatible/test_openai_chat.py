@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import threading
@@ -188,6 +189,18 @@ def test_an_iterator_that_is_left_ends_its_calls(make: Any, scripted_server: Any
     scripted_server.play()
     assert len(chat.complete(questions(8))) == 8
     assert chat.meter.under_way == 0
+
+
+def test_a_batch_keeps_no_more_tasks_than_slots(make: Any, scripted_server: Any) -> None:
+    scripted_server.play(default={"hold": True})
+    chat = make.chat(scripted_server, concurrency=4)
+    thread = threading.Thread(target=chat.complete, args=(questions(300),))
+    thread.start()
+    scripted_server.wait(under_way=4)
+    assert len(asyncio.all_tasks(chat._loop.start())) <= 4 + 1
+    scripted_server.release()
+    thread.join()
+    assert chat.meter.read().calls == 300
 
 
 INTERRUPTED = """

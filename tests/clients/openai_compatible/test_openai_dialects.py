@@ -160,6 +160,30 @@ def test_a_reply_without_text_is_an_empty_reply(make: Any, scripted_server: Any,
     assert reply.input_tokens > 0
 
 
+def test_what_a_filter_keeps_back_is_an_empty_reply(make: Any, scripted_server: Any) -> None:
+    scripted_server.play({"times": 1, "do": {"status": 400, "code": "content_filter", "error": "filtered"}})
+    chat = make.chat(scripted_server, concurrency=1)
+    replies = chat.complete(ask(2, None))
+    assert (replies[0].text, replies[0].input_tokens) == ("", 0)
+    assert replies[1].text
+    assert chat.account._budget.spent()["task"].calls == 2
+
+
+def test_a_format_of_the_user_s_own_needs_no_probe(make: Any, scripted_server: Any) -> None:
+    make.chat(scripted_server, extra_body={"response_format": {"type": "json_object"}}).complete(ask(1))
+    assert forms(scripted_server) == ["json_object"]
+
+
+def test_text_that_no_utf8_holds_is_replaced() -> None:
+    answer = {
+        "choices": [{"message": {"content": "a\ud800b"}, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 3.0},
+    }
+    completion = read_completion(answer)
+    assert completion.text == "a?b"
+    assert (completion.input_tokens, completion.output_tokens) == (3, None)
+
+
 @pytest.mark.parametrize(
     ("content", "text"),
     [

@@ -298,6 +298,16 @@ WORDS = [
     ),
     ("The decoder prompt (length 2000) is longer than the maximum model length of 1024.", (1024, 2000, None, False)),
     ("request (5000 tokens) exceeds the available context size (4096 tokens)", (4096, 5000, None, False)),
+    (
+        "This model's maximum context length is 512 tokens. However, your prompt contains 600 input tokens, which "
+        "exceeds this limit even without any output tokens.",
+        (512, 600, None, False),
+    ),
+    (
+        "This model's maximum context length is 512 tokens. However, your prompt contains 90000 characters (more than "
+        "8192 characters, which is the upper bound for 512 input tokens).",
+        (512, None, None, False),
+    ),
     ("input length is too long", (None, None, None, False)),
 ]
 

@@ -11,6 +11,8 @@ from prismem_core.clients.openai_compatible.event_loop import EventLoop
 from prismem_core.errors import RoleError
 
 T = TypeVar("T")
+_CLOSED = "the client was closed while calls were under way; open it anew"
+_LOOK_SECONDS = 5.0
 Work = Callable[[int, asyncio.Event], Awaitable[T]]
 
 
@@ -44,11 +46,19 @@ class Slots:
             return
         loop = self._loop.start()
         batch = _Batch(count, work, self._free)
-        loop.call_soon_threadsafe(self._begin, batch, min(count, self._width))
+        try:
+            loop.call_soon_threadsafe(self._begin, batch, min(count, self._width))
+        except RuntimeError:
+            raise RoleError(_CLOSED) from None
         ended = False
         try:
             while True:
-                item = batch.results.get()
+                try:
+                    item = batch.results.get(timeout=_LOOK_SECONDS)
+                except queue.Empty:
+                    if loop.is_closed():
+                        raise RoleError(_CLOSED) from None
+                    continue
                 if isinstance(item, _End):
                     ended = True
                     break
@@ -72,7 +82,7 @@ class Slots:
     def fail_all(self) -> None:
         """End every batch; to be called in the loop."""
         for batch in list(self._open):
-            batch.failure = batch.failure or RoleError("the client was closed while calls were under way; open it anew")
+            batch.failure = batch.failure or RoleError(_CLOSED)
             batch.abandon()
 
 

@@ -23,6 +23,7 @@ from prismem_core.clients.openai_compatible.dialect import (
 )
 from prismem_core.clients.openai_compatible.failures import PassingFailure, Refusal
 from prismem_core.clients.openai_compatible.prompt_lengths import cannot_hold, fewer_tokens, too_long
+from prismem_core.clients.openai_compatible.server_text import code_of
 from prismem_core.digests import digest
 from prismem_core.errors import RoleError
 from prismem_core.roles.protocols import ChatReply, ChatRequest
@@ -30,6 +31,7 @@ from prismem_core.roles.protocols import ChatReply, ChatRequest
 _PATH = "/chat/completions"
 _MOST_ADAPTATIONS = 16
 _CHARS_A_TOKEN = 4
+_NO_TEXT = frozenset({"content_filter", "content_policy_violation", "json_validate_failed"})
 
 
 class OpenAIChat(OpenAIClient):
@@ -49,7 +51,9 @@ class OpenAIChat(OpenAIClient):
         super().__init__(spec, settings, role)
         self._max_tokens = max_tokens
         self._adaptations = Adaptations()
-        self._dialect = Dialect(settings.structured, spec.model)
+        # A format that the user added by hand is the one that is sent; the prompt tells the schema.
+        structured = "text" if "response_format" in settings.extra_body else settings.structured
+        self._dialect = Dialect(structured, spec.model)
         self._forms: dict[str, tuple[Form, bool]] = {}
 
     def learn_from(self, other: OpenAIChat) -> None:
@@ -143,6 +147,10 @@ class OpenAIChat(OpenAIClient):
             try:
                 return await self.post(_PATH, body, private, stopped, read)
             except Refusal as refusal:
+                if code_of(refusal.body) in _NO_TEXT:
+                    # What a filter, or a check of the server, kept back is a reply without text: no fault of the run.
+                    self.account.settle(0, 0)
+                    return Completion("", "stop", 0, 0)
                 limit = self._adapt(refusal, body, request, limit)
         raise RoleError(f"{self.endpoint.url} refuses calls whatever they leave out; look at the server's log")
 

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from prismem_core.clients.openai_compatible.body import sendable
 from prismem_core.clients.openai_compatible.failures import PassingFailure
 from prismem_core.pipeline.structured import without_reasoning
 
@@ -61,7 +62,11 @@ async def read_stream(response: Any) -> Completion:
         if not isinstance(chunk, dict):
             continue
         if chunk.get("error"):
-            raise PassingFailure("a stream ended with an error of the server", advice="look at the server's log")
+            code = chunk["error"].get("code") if isinstance(chunk["error"], dict) else None
+            lasting = isinstance(code, int) and code < 500 and code != 429
+            raise PassingFailure(
+                "a stream ended with an error of the server", few=lasting, advice="look at the server's log"
+            )
         if isinstance(chunk.get("usage"), dict):
             usage = _usage(chunk)
         choices = chunk.get("choices")
@@ -82,7 +87,7 @@ async def read_stream(response: Any) -> Completion:
 def _completion(content: str, reasoning_chars: int, finish: Any, usage: tuple[int | None, int | None]) -> Completion:
     text = _OPENED_BEFORE.sub("", content, count=1)
     # The opening tag is part of some models' prompt; only the closing one is in the reply.
-    text = without_reasoning(text)
+    text = sendable(without_reasoning(text))
     cut = isinstance(finish, str) and finish.lower() in _CUT
     return Completion(text, "length" if cut else "stop", usage[0], usage[1], len(content) + reasoning_chars)
 
@@ -114,6 +119,8 @@ def _usage(value: Any) -> tuple[int | None, int | None]:
 
 
 def _count(value: Any) -> int | None:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 

@@ -31,7 +31,7 @@ _DEEPEST = 24
 _SHORTEST = 4
 # Three times: what is learnt from one long text then covers the texts of its length and somewhat more.
 _REPEATED = 3
-_TOO_MANY = re.compile(r"batch|too many|array|at most|inputs", re.I)
+_TOO_MANY = re.compile(r"batch|too many|array|at most|inputs|tokens per request", re.I)
 # Fields that a server may do without, and the words that tell which one it refuses.
 _OPTIONAL = {"encoding_format": r"encoding_format", "dimensions": r"dimension|matryoshka"}
 

@@ -48,6 +48,17 @@ def parameter_of(body: object) -> str:
     return ""
 
 
+def code_of(body: object) -> str:
+    """The code or type by which an error body calls itself, "" if none."""
+    inner = body.get("error") if isinstance(body, dict) else None
+    for part in (inner, body):
+        if isinstance(part, dict):
+            for name in ("code", "type"):
+                if isinstance(part.get(name), str):
+                    return str(part[name])
+    return ""
+
+
 def _find(body: object) -> str:
     if isinstance(body, str):
         # Errors inside errors: gateways put the JSON of the server behind them into a string.
