@@ -51,8 +51,12 @@ def parse_model(text: str, offline: tuple[str, ...] = ("offline",)) -> ModelSpec
         return ModelSpec("vllm", rest)
     match = _WITH_URL.fullmatch(rest)
     if match is None:
-        if "://" in rest:
-            raise SettingsError(f"model {text!r} names a server without a model or of no kind known; {_EXPECTED}")
+        # A slip in the URL must not send a private conversation to a server that nobody named.
+        if "://" in rest or "@" in rest:
+            raise SettingsError(
+                f"model {text!r} names a server without a model, or one whose URL does not begin with http:// or "
+                f"https://; {_EXPECTED}"
+            )
         return ModelSpec("openai", rest, OPENAI_URL)
     url = match["url"].rstrip("/")
     try:
