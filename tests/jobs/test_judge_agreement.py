@@ -101,7 +101,7 @@ class Model:
     closed: ClassVar[list[str]] = []
     seen: ClassVar[list[ChatRequest]] = []
 
-    def __init__(self, spec: ModelSpec, settings: ModelSettings) -> None:
+    def __init__(self, spec: ModelSpec, settings: ModelSettings, engines: object) -> None:
         self.identity = settings.identity_of(spec)
         self.name = spec.model
         Model.made.append(self.name)

@@ -35,7 +35,7 @@ class Judge:
     seen: ClassVar[list[ChatRequest]] = []
     batches: ClassVar[list[int]] = []
 
-    def __init__(self, spec: ModelSpec, settings: ModelSettings) -> None:
+    def __init__(self, spec: ModelSpec, settings: ModelSettings, engines: object) -> None:
         self.identity = settings.identity_of(spec)
 
     def complete(self, requests: Sequence[ChatRequest]) -> list[ChatReply]:
