@@ -16,6 +16,7 @@ from prismem_core.errors import SettingsError
 SEQUENCES = 256
 """Calls that an engine works on at a time, unless `concurrency` or `engine.max_num_seqs` says otherwise."""
 
+_MEMORY = "gpu_memory_utilization"
 _WHOLE = 0.9
 _CHATS_BESIDE_EMBEDDERS = 0.65
 _EMBEDDERS_BESIDE_CHATS = 0.25
@@ -94,19 +95,14 @@ class Engines:
         return told(error, self._log)
 
     def _fraction(self, runner: str) -> float:
-        free = [shared for shared in self._shared.values() if "gpu_memory_utilization" not in shared.arguments]
-        of_kind = sum(shared.runner == runner for shared in free)
-        given = sum(
-            float(shared.arguments["gpu_memory_utilization"])
-            for shared in self._shared.values()
-            if "gpu_memory_utilization" in shared.arguments
-        )
-        if of_kind == len(self._shared):
-            return _WHOLE / of_kind
-        if of_kind == len(free):
-            return max(0.05, _WHOLE - given) / max(1, of_kind)
+        everyone = list(self._shared.values())
+        free = [one for one in everyone if _MEMORY not in one.arguments]
+        alike = sum(one.runner == runner for one in free)
+        left = max(0.05, _WHOLE - sum(float(one.arguments[_MEMORY]) for one in everyone if _MEMORY in one.arguments))
+        if alike == len(free):
+            return left / max(1, alike)
         part = _CHATS_BESIDE_EMBEDDERS if runner == "generate" else _EMBEDDERS_BESIDE_CHATS
-        return part * max(0.05, _WHOLE - given) / _WHOLE / of_kind
+        return part * left / _WHOLE / max(1, alike)
 
 
 def _sequences(settings: ModelSettings) -> int:
