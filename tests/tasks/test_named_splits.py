@@ -9,9 +9,9 @@ import pytest
 
 from prismem_core.errors import DataError
 from prismem_core.tasks.capability import Capability
-from prismem_core.tasks.datasets import load, named_split, read_split, resolve_split
+from prismem_core.tasks.datasets import load, named_split, read_split
 from prismem_core.tasks.datasets.named_splits import NAMED_SPLITS, counts
-from prismem_core.tasks.datasets.splits import BEAM_100K_SPLIT, LOCOMO_SPLIT, spread
+from prismem_core.tasks.datasets.splits import BEAM_100K_SPLIT, LOCOMO_SPLIT, read_split_file, spread
 from prismem_core.tasks.history import History
 from prismem_core.tasks.task import Dataset, Task
 
@@ -110,14 +110,14 @@ def test_unknown_names_and_missing_conversations(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="needs 6 conversations; data set 'sample' lacks 6"):
         named_split("locomo/dev", load("sample"))
     with pytest.raises(DataError, match=r"no split file at .*nothing, and no split of that name"):
-        resolve_split(tmp_path / "nothing")
+        read_split(tmp_path / "nothing")
 
 
 def test_a_name_or_a_path(tmp_path: Path) -> None:
     path = tmp_path / "split.json"
     path.write_text(json.dumps({"test": ["x"]}), encoding="utf-8")
-    assert resolve_split(path) == read_split(path) == {"train": (), "valid": (), "test": ("x",)}
-    assert resolve_split("locomo/dev") == named_split("locomo/dev")
+    assert read_split(path) == read_split_file(path) == {"train": (), "valid": (), "test": ("x",)}
+    assert read_split("locomo/dev") == named_split("locomo/dev")
 
 
 def test_no_fixed_split_has_a_conversation_in_two_parts() -> None:

@@ -101,6 +101,11 @@ def test_earlier_releases_have_lists_and_objects(tmp_path: Path, dataset: Datase
     assert first.tasks == dataset.tasks
 
 
+def test_a_character_may_be_named_twice(tmp_path: Path) -> None:
+    folder = written(tmp_path / "again", {"Ada": RECORD}, [{"Ada": {"profile": [asked("Age?", "Age")]}}] * 2)
+    assert [task.id for task in load(folder).tasks] == ["Ada/profile-000", "Ada/profile-001"]
+
+
 def test_either_file_finds_the_other(tmp_path: Path) -> None:
     folder = written(tmp_path / "two", {"Ada": RECORD}, [{"Ada": GROUPS}], "_en")
     written(folder, {"Ada": RECORD}, [{"Ada": GROUPS}], "_zh")

@@ -68,7 +68,7 @@ def test_split_files_out_of_form(tmp_path: Path, content: str, message: str) -> 
 
 
 def test_a_missing_split_file(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="cannot read"):
+    with pytest.raises(DataError, match="no split file at"):
         read_split(tmp_path / "none.json")
 
 

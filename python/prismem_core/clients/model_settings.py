@@ -57,8 +57,12 @@ def parse_model(text: str, offline: tuple[str, ...] = ("offline",)) -> ModelSpec
     if match is None and _WITH_HOST.fullmatch(rest):
         raise SettingsError(f"model {text!r} names a server without http:// or https://; {_EXPECTED}")
     if match is None:
-        if "://" in rest:
-            raise SettingsError(f"model {text!r} names a server without a model or of no kind known; {_EXPECTED}")
+        # A slip in the URL must not send a private conversation to a server that nobody named.
+        if "://" in rest or "@" in rest:
+            raise SettingsError(
+                f"model {text!r} names a server without a model, or one whose URL does not begin with http:// or "
+                f"https://; {_EXPECTED}"
+            )
         return ModelSpec("openai", rest, OPENAI_URL)
     url = match["url"].rstrip("/")
     try:

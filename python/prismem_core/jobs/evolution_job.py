@@ -22,7 +22,7 @@ from prismem_core.jobs.isolation import Confinement, OnIsolation, confine, untol
 from prismem_core.jobs.models import with_moved_servers
 from prismem_core.jobs.reuse_checks import REUSE_CHECKS, add_reuse_checks
 from prismem_core.jobs.settings import JobSettings, build_job_settings
-from prismem_core.jobs.workbench import Workbench, role_identities
+from prismem_core.jobs.workbench import Workbench, role_identities, scoring_identity
 from prismem_core.ops.screened import check_device
 from prismem_core.program import library
 from prismem_core.program.program import Program
@@ -125,6 +125,7 @@ def _start(
             "parts": None if job.parts is None else {part: list(ids) for part, ids in job.parts.items()},
             "split": {"train": len(split.train), "valid": len(split.valid), "test": len(split.test)},
             "start": job.start,
+            "scoring": scoring_identity(job.job),
             "cache": job.cache,
         },
         confinement.isolation.to_json(),

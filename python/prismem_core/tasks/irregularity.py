@@ -46,7 +46,8 @@ class Findings:
 
     def note(self, kind: str, record: str, field: str = "", found: Any = "", *, variant: bool = False) -> None:
         """Add one irregular record."""
-        self.irregularities.append(Irregularity(kind, self.file, record, field, shown(found), variant))
+        item = Irregularity(printable(kind), self.file, printable(record), printable(field), shown(found), variant)
+        self.irregularities.append(item)
 
     def count(self, kind: str) -> None:
         """Count something that the format itself asks to be mended, such as a marker that ends every question."""
@@ -62,5 +63,10 @@ class Findings:
 def shown(value: Any) -> str:
     """A value on one line, at most 100 characters long."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    text = " ".join(text.split()) if isinstance(value, str) else text
+    text = printable(" ".join(text.split()) if isinstance(value, str) else text)
     return text if len(text) <= _FOUND_CHARS else text[: _FOUND_CHARS - 3] + "..."
+
+
+def printable(text: str) -> str:
+    """The text with half surrogate pairs spelled out, which JSON may hold and no terminal takes."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")

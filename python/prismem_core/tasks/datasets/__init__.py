@@ -24,11 +24,10 @@ from prismem_core.tasks.datasets.longmemeval import (
     load_longmemeval,
     question_index_error,
 )
-from prismem_core.tasks.datasets.named_splits import named_split, resolve_split
+from prismem_core.tasks.datasets.named_splits import named_split, read_split
 from prismem_core.tasks.datasets.perltqa import is_perltqa_memory, is_perltqa_questions, load_perltqa
 from prismem_core.tasks.datasets.sample import load_sample
 from prismem_core.tasks.datasets.source import Source, parse_json
-from prismem_core.tasks.datasets.splits import read_split
 from prismem_core.tasks.datasets.summary import summary
 from prismem_core.tasks.task import Dataset
 
@@ -37,7 +36,6 @@ __all__ = [
     "load",
     "named_split",
     "read_split",
-    "resolve_split",
     "secondary_labels",
     "summary",
     "write_jsonl",

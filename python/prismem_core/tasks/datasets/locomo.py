@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from prismem_core.tasks.capability import Capability
-from prismem_core.tasks.datasets.source import Source
+from prismem_core.tasks.datasets.source import Source, first_items
 from prismem_core.tasks.datasets.splits import LOCOMO_SPLIT, default_split
 from prismem_core.tasks.datasets.twins import with_twins
 from prismem_core.tasks.history import History, Session, Turn
@@ -26,8 +26,7 @@ _METRICS = {"adversarial": "abstention", "multi_hop": "f1_multi", "open_domain":
 
 def is_locomo(value: Any) -> bool:
     """Whether parsed JSON is a LoCoMo file: a list of (or one) object with `conversation` and `qa`."""
-    first = value[0] if isinstance(value, list) and value else value
-    return isinstance(first, dict) and "conversation" in first and "qa" in first
+    return any(isinstance(item, dict) and {"conversation", "qa"} <= set(item) for item in first_items(value))
 
 
 def load_locomo(value: Any, source: Source, file: str = "") -> Dataset:
@@ -40,7 +39,7 @@ def load_locomo(value: Any, source: Source, file: str = "") -> Dataset:
     histories: dict[str, History] = {}
     tasks: list[Task] = []
     for position, sample in enumerate(value if isinstance(value, list) else [value]):
-        if not is_locomo(sample):
+        if not isinstance(sample, dict) or not {"conversation", "qa"} <= set(sample):
             findings.note("sample without `conversation` and `qa` left out", f"sample {position}", "", sample)
             continue
         conversation, questions = sample["conversation"], sample["qa"]
@@ -118,7 +117,8 @@ def _check_observations(history_id: str, observation: Any, findings: Findings) -
     """Report evidence of observations that is no single id; observations themselves are shown to nobody."""
     for key, by_speaker in observation.items() if isinstance(observation, dict) else ():
         for speaker, items in by_speaker.items() if isinstance(by_speaker, dict) else ():
-            cited = [item[1] for item in items if isinstance(item, list) and len(item) == 2]
+            records = items if isinstance(items, list) else []
+            cited = [item[1] for item in records if isinstance(item, list) and len(item) == 2]
             lists = [value for value in cited if isinstance(value, list)]
             if lists:
                 findings.note("observation with a list of ids, not used", f"{history_id} {key}", speaker, lists)

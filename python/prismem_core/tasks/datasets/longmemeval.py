@@ -9,7 +9,7 @@ from typing import Any
 
 from prismem_core.errors import DataError
 from prismem_core.tasks.capability import Capability
-from prismem_core.tasks.datasets.source import Source
+from prismem_core.tasks.datasets.source import Source, first_items
 from prismem_core.tasks.datasets.splits import default_split, spread
 from prismem_core.tasks.history import History, Session, Turn
 from prismem_core.tasks.irregularity import Findings
@@ -28,14 +28,13 @@ _When = tuple[int, ...]
 
 def is_longmemeval(value: Any) -> bool:
     """Whether parsed JSON is a list of (or one) instance with its histories, one question each or a pack of them."""
-    first = value[0] if isinstance(value, list) and value else value
-    return isinstance(first, dict) and "haystack_sessions" in first and bool({"question", "questions"} & set(first))
+    return any(isinstance(item, dict) and "haystack_sessions" in item for item in first_items(value))
 
 
 def is_question_index(value: Any) -> bool:
     """Whether parsed JSON is the list of questions without their histories."""
-    first = value[0] if isinstance(value, list) and value else value
-    return isinstance(first, dict) and {"query", "gold_answers"} <= set(first) and "haystack_sessions" not in first
+    items = [item for item in first_items(value) if isinstance(item, dict)]
+    return any({"query", "gold_answers"} <= set(item) for item in items) and not is_longmemeval(value)
 
 
 def question_index_error(value: Any, path: Any) -> DataError:

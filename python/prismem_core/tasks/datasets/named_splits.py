@@ -11,7 +11,7 @@ from pathlib import Path
 
 from prismem_core.errors import DataError
 from prismem_core.tasks.datasets.longmemeval import stratum
-from prismem_core.tasks.datasets.splits import BEAM_100K_SPLIT, LOCOMO_SPLIT, PARTS, read_split
+from prismem_core.tasks.datasets.splits import BEAM_100K_SPLIT, LOCOMO_SPLIT, PARTS, read_split_file
 from prismem_core.tasks.task import Dataset
 
 Parts = dict[str, tuple[str, ...]]
@@ -123,13 +123,13 @@ def counts(parts: Mapping[str, Sequence[str]], dataset: Dataset) -> dict[str, di
     return {part: dict(sorted(count.items())) for part, count in found.items()}
 
 
-def resolve_split(value: str | Path, dataset: Dataset | None = None, seed: int = 0) -> Parts:
-    """The parts of a split given by name or as the path of a split file."""
+def read_split(value: str | Path, dataset: Dataset | None = None, seed: int = 0) -> Parts:
+    """The parts of a split given by name or as the path of a file; `named_split` tells what needs a data set."""
     if str(value) in NAMED_SPLITS:
         return named_split(str(value), dataset, seed)
     if not Path(value).exists():
         raise DataError(f"no split file at {value}, and no split of that name; named ones: {', '.join(NAMED_SPLITS)}")
-    return read_split(value)
+    return read_split_file(value)
 
 
 def _sample(split: NamedSplit, dataset: Dataset, seed: int) -> Parts:

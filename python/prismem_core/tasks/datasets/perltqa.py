@@ -13,7 +13,7 @@ from typing import Any
 from prismem_core.errors import DataError
 from prismem_core.tasks.capability import Capability
 from prismem_core.tasks.datasets.perltqa_memory import Memory, character_memory
-from prismem_core.tasks.datasets.source import Source
+from prismem_core.tasks.datasets.source import Source, first_items
 from prismem_core.tasks.datasets.splits import default_split
 from prismem_core.tasks.history import History
 from prismem_core.tasks.irregularity import Findings
@@ -23,26 +23,36 @@ from prismem_core.tasks.task import Dataset, Task
 REPLY_WORDS = 64
 
 _MAX_LITERAL_CHARS = 100_000
+_MEMORY_KEYS = {"profile", "profile_description", "social_relationship", "events", "dialogues"}
 _NAME_KEYS = ("Protagonist", "protagonist", "主角", "姓名", "name")
 _ENTITY = re.compile(r"&(?:#\d+|[a-z]+);")
 
 
 def is_perltqa_memory(value: Any) -> bool:
     """Whether parsed JSON is the memory file: name -> record, or (earlier releases) a list of records."""
-    records = list(value.values()) if isinstance(value, dict) else value
-    first = records[0] if isinstance(records, list) and records else None
-    return (
-        isinstance(first, dict)
-        and isinstance(first.get("profile"), dict)
-        and bool({"events", "dialogues"} & set(first))
+    return any(
+        isinstance(record, dict)
+        and len(_MEMORY_KEYS & set(record)) > 1
+        and (isinstance(record.get("profile"), dict) or "profile_description" in record or _all_objects(record))
+        for record in first_items(list(value.values()) if isinstance(value, dict) else value)
     )
 
 
 def is_perltqa_questions(value: Any) -> bool:
     """Whether parsed JSON is the question file: a list of one-key objects name -> groups, or one object of them."""
-    first = value[0] if isinstance(value, list) and value else value
-    groups = next(iter(first.values()), None) if isinstance(first, dict) and first else None
-    return isinstance(groups, dict) and isinstance(groups.get("profile", []), list) and bool(set(PERLTQA) & set(groups))
+    if is_perltqa_memory(value):
+        return False
+    characters = [item for item in first_items(value) if isinstance(item, dict)]
+    groups = [entry for item in characters for entry in first_items(list(item.values())) if isinstance(entry, dict)]
+    return any(set(PERLTQA) & set(entry) and not isinstance(entry.get("profile"), dict) for entry in groups)
+
+
+def _all_objects(record: Mapping[str, Any]) -> bool:
+    """Whether events or dialogues are objects of objects, as memories are and questions are not."""
+    return any(
+        isinstance(group := record.get(key), dict) and bool(group) and all(isinstance(v, dict) for v in group.values())
+        for key in ("events", "dialogues")
+    )
 
 
 def load_perltqa(memory_file: Path, question_file: Path, source: Source) -> Dataset:
@@ -66,11 +76,13 @@ def load_perltqa(memory_file: Path, question_file: Path, source: Source) -> Data
             characters[name] = memory
     findings.file = source.name(question_file)
     tasks: list[Task] = []
+    # One a character, as a file may name a character twice: the numbers of its questions go on.
+    askers = {name: _Asker(memory, findings) for name, memory in characters.items()}
     for name, groups in _by_character(questions, findings):
         if name not in characters:
             findings.note("questions about a character without a memory left out", name)
             continue
-        tasks += _Asker(characters[name], findings).tasks(groups, start=len(tasks))
+        tasks += askers[name].tasks(groups)
     asked = dict.fromkeys(task.history_id for task in tasks)
     return Dataset(
         name="perltqa",
@@ -124,7 +136,7 @@ class _Asker:
     def history(self) -> History:
         return self.memory.history
 
-    def tasks(self, groups: Mapping[str, Any], start: int = 0) -> Iterator[Task]:
+    def tasks(self, groups: Mapping[str, Any]) -> Iterator[Task]:
         for group, content in groups.items():
             primary = PERLTQA.get(group)
             if primary is None:

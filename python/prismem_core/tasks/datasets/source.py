@@ -14,6 +14,7 @@ from prismem_core.errors import DataError
 from prismem_core.tasks.datasets.json_items import json_items
 
 _GZIP_MAGIC = b"\x1f\x8b"
+_TELLING = 20
 
 
 class Source:
@@ -87,7 +88,6 @@ def parse_json(text: str, path: Path, first_line: int = 1) -> Any:
         raise DataError(f"{path} is not a data set: its JSON is nested too deeply") from error
 
 
-def require(condition: bool, message: str) -> None:
-    """Raise DataError with `message` unless the condition holds."""
-    if not condition:
-        raise DataError(message)
+def first_items(value: Any) -> list[Any]:
+    """The first items of a list, or the value itself: enough to tell a format though one record is damaged."""
+    return value[:_TELLING] if isinstance(value, list) else [value]

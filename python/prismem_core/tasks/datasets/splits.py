@@ -62,12 +62,11 @@ def default_split(
     return generic_split(ids)
 
 
-def read_split(path: str | Path) -> dict[str, tuple[str, ...]]:
+def read_split_file(path: str | Path) -> dict[str, tuple[str, ...]]:
     """The parts of a split file, `{"train": [...], "valid": [...], "test": [...]}` with history ids.
 
     A part left out is empty; `train` and `valid` must name something, unless `test` alone does. That the ids exist is
     for Dataset.split to check.
-    `resolve_split` takes names of splits too.
     """
     path = Path(path)
     value = Source(path.parent).json(path)
