@@ -61,13 +61,3 @@ def test_fetch_says_what_is_wrong(tmp_path: Path) -> None:
     refused(prismem("data", "fetch", "nothing"), "no public data set 'nothing'; there are locomo")
     to = str(tmp_path / "a")
     refused(prismem("data", "fetch", "locomo", "--to", to, "--from", "http://127.0.0.1:9"), "no network to 127.0.0.1:9")
-
-
-def test_an_evaluation_takes_a_split_by_name_and_lists(tmp_path: Path) -> None:
-    words = ("evaluate", "seed", "--data", "sample", "--set", "embedder=hashing")
-    refused(prismem(*words, "--split", "locomo/dev"), "needs 6 conversations; data set 'sample' lacks 6")
-    refused(prismem(*words, "--split", "locomo/other"), "no split of that name", "locomo/dev")
-    listed = tmp_path / "x.json"
-    listed.write_text('["nobody/q1"]', encoding="utf-8")
-    refused(prismem(*words, "--exclude", str(listed)), "has no question or conversation 'nobody/q1'")
-    refused(prismem(*words, "--corrections", str(listed)), "has no question 'nobody/q1'")

@@ -20,21 +20,16 @@ from prismem_core.cli.models import (
     model_values,
 )
 from prismem_core.cli.options import (
-    Corrections,
     Data,
     Device,
-    Exclude,
     InterfaceOption,
     Require,
     Sets,
     SettingsFile,
-    SplitOption,
-    SplitSeed,
+    SplitFile,
     Unsafe,
     VerifyReuse,
     Workers,
-    data_values,
-    file_parts,
     parse_sets,
 )
 
@@ -45,10 +40,7 @@ def evaluate_command(
         typer.Argument(help="Program files or library names (seed, naive_rag, bm25_rag, ...).", show_default=False),
     ],
     data: Data,
-    split: SplitOption = None,
-    split_seed: SplitSeed = None,
-    exclude: Exclude = None,
-    corrections: Corrections = None,
+    split: SplitFile = None,
     part: Annotated[str, typer.Option("--part", help="train, valid, test or all.")] = "test",
     chat: ChatOption = None,
     judge: JudgeOption = None,
@@ -78,6 +70,7 @@ def evaluate_command(
     from prismem_core.jobs.evaluation_job import evaluate_programs, evaluation_tables
     from prismem_core.jobs.settings import JobSettings, load_job_settings
     from prismem_core.runs.report.terminal import draw, isolation_text, make_console
+    from prismem_core.tasks.datasets import read_split
 
     job_sets, unknown = parse_sets(sets, set(JobSettings.model_fields))
     if unknown:
@@ -91,11 +84,10 @@ def evaluate_command(
         "sandbox_require": require,
         "verify_reuse": verify_reuse,
         **model_values(chat=chat, judge=judge, embedder=embedder, record=record, replay=replay, budget=budget),
-        **data_values(split, split_seed, exclude, corrections),
     }
     given_values = {key: value for key, value in given.items() if value is not None}
     job, _ = load_job_settings(settings, merged(job_sets, given_values), {})
-    parts = file_parts(split)
+    parts = None if split is None else read_split(split)
     console = make_console()
 
     def announce(text: str) -> None:

@@ -21,21 +21,16 @@ from prismem_core.cli.models import (
     model_values,
 )
 from prismem_core.cli.options import (
-    Corrections,
     Data,
     Device,
-    Exclude,
     InterfaceOption,
     Require,
     Sets,
     SettingsFile,
-    SplitOption,
-    SplitSeed,
+    SplitFile,
     Unsafe,
     VerifyReuse,
     Workers,
-    data_values,
-    file_parts,
     parse_sets,
 )
 from prismem_core.cli.progress import ProgressObserver
@@ -47,10 +42,7 @@ if TYPE_CHECKING:
 def evolve_command(
     data: Data,
     run: Annotated[Path, typer.Option("--run", help="Directory of the run; missing or empty.", show_default=False)],
-    split: SplitOption = None,
-    split_seed: SplitSeed = None,
-    exclude: Exclude = None,
-    corrections: Corrections = None,
+    split: SplitFile = None,
     strategy: Annotated[str | None, typer.Option("--strategy", help="prismem or holistic.")] = None,
     start: Annotated[
         str | None, typer.Option("--start", help="Program to start from: a file or a library name; seed by default.")
@@ -91,6 +83,7 @@ def evolve_command(
     """
     from prismem_core.jobs.evolution_job import EvolutionJob, start_run, start_source
     from prismem_core.jobs.settings import JobSettings, load_job_settings
+    from prismem_core.tasks.datasets import read_split
 
     job_sets, evolution_sets = parse_sets(sets, set(JobSettings.model_fields))
     job_settings, evolution_settings = load_job_settings(
@@ -113,14 +106,13 @@ def evolve_command(
                     replay=replay,
                     budget=budget,
                 ),
-                **data_values(split, split_seed, exclude, corrections),
             ),
         ),
         {**evolution_sets, **_given(seed=seed, strategy=strategy)},
     )
     job = EvolutionJob(
         data if data == "sample" else str(Path(data).absolute()),
-        file_parts(split),
+        None if split is None else read_split(split),
         job_settings,
         evolution_settings,
         start_source(start),

@@ -21,27 +21,14 @@ Data = Annotated[
     str,
     typer.Option(
         "--data",
-        help='"sample" (packaged), or a path: LoCoMo, BEAM, LongMemEval, PerLTQA or JSON Lines (docs/data.md).',
+        help='"sample" (packaged), or a path: LoCoMo JSON, BEAM chats folder, JSON Lines (docs/data.md).',
         show_default=False,
         callback=_named,
     ),
 ]
-SplitOption = Annotated[
-    str | None,
-    typer.Option(
-        "--split",
-        help='Name of a split (`prismem data list`), or JSON file {"train": [...], "valid": [...], "test": [...]} of '
-        "conversation ids.",
-    ),
-]
-SplitSeed = Annotated[
-    int | None, typer.Option("--split-seed", help="Seed of a split that is sampled by question type.", min=0)
-]
-Exclude = Annotated[
-    Path | None, typer.Option("--exclude", help="List of questions and conversations to leave out (docs/data.md).")
-]
-Corrections = Annotated[
-    Path | None, typer.Option("--corrections", help="List of corrections of questions (docs/data.md).")
+SplitFile = Annotated[
+    Path | None,
+    typer.Option("--split", help='JSON file {"train": [...], "valid": [...], "test": [...]} of conversation ids.'),
 ]
 SettingsFile = Annotated[
     Path | None, typer.Option("--settings", help="TOML file with the tables job and evolution (docs/settings.md).")
@@ -117,25 +104,3 @@ def parse_sets(pairs: list[str] | None, job_keys: set[str]) -> tuple[dict[str, A
             raise SettingsError(unknown_setting(key, [*sorted(job_keys), *EvolutionSettings.model_fields]))
         (job if key in job_keys else evolution)[key] = value
     return job, evolution
-
-
-def data_values(
-    split: str | None, split_seed: int | None, exclude: Path | None, corrections: Path | None
-) -> dict[str, Any]:
-    """The job settings of the options on data; a split file is no setting, its parts stand in the run."""
-    from prismem_core.tasks.datasets.named_splits import NAMED_SPLITS
-
-    return {
-        "split": split if split in NAMED_SPLITS else None,
-        "split_seed": split_seed,
-        "exclude": None if exclude is None else str(exclude.absolute()),
-        "corrections": None if corrections is None else str(corrections.absolute()),
-    }
-
-
-def file_parts(split: str | None) -> dict[str, tuple[str, ...]] | None:
-    """The parts of a split file, None for a split by name, which needs the data; raises DataError."""
-    from prismem_core.tasks.datasets import read_split
-    from prismem_core.tasks.datasets.named_splits import NAMED_SPLITS
-
-    return None if split is None or split in NAMED_SPLITS else read_split(split)

@@ -9,7 +9,6 @@ from typing import Any
 
 from prismem_core.errors import DataError, ProgramError, SettingsError
 from prismem_core.evaluation.score_table import summarise
-from prismem_core.jobs.data_source import open_data
 from prismem_core.jobs.evolution_job import UNSAFE_CACHE, silent, start_source
 from prismem_core.jobs.isolation import OnIsolation, confine, untold
 from prismem_core.jobs.models import prices
@@ -21,6 +20,7 @@ from prismem_core.program.validation import uses_collections
 from prismem_core.runs.report.contents import model_usage
 from prismem_core.runs.report.tables import Table, model_table, number
 from prismem_core.tasks.capability import CAPABILITIES
+from prismem_core.tasks.datasets import load
 from prismem_core.tasks.datasets import summary as data_summary
 from prismem_core.tasks.task import Dataset
 
@@ -52,7 +52,7 @@ def evaluate_programs(
         raise SettingsError(f"unknown part {part!r}; expected one of: {', '.join(PARTS)}")
     if unsafe and cache is not None:
         raise SettingsError(UNSAFE_CACHE)
-    dataset, parts = open_data(data, parts, settings)
+    dataset = load(data)
     task_ids = _task_ids(dataset, parts, part)
     sources = {name: start_source(name) for name in programs}
     if questions is not None:

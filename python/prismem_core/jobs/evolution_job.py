@@ -5,7 +5,7 @@ saw.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ from prismem_core.evolution.engine import evolve
 from prismem_core.evolution.laboratory import Observer
 from prismem_core.evolution.settings import EvolutionSettings, build_settings
 from prismem_core.evolution.task_laboratory import TaskLaboratory
-from prismem_core.jobs.data_source import open_data
 from prismem_core.jobs.isolation import Confinement, OnIsolation, confine, untold
 from prismem_core.jobs.models import with_moved_servers
 from prismem_core.jobs.reuse_checks import REUSE_CHECKS, add_reuse_checks
@@ -31,7 +30,7 @@ from prismem_core.program.syntax import MAX_BYTES
 from prismem_core.roles.ledger import Ledger
 from prismem_core.runs.events import Evaluated, ProgramAdded, RunFinished
 from prismem_core.runs.run import MANIFEST, Manifest, Run, read_manifest
-from prismem_core.tasks.datasets import annotate, summary
+from prismem_core.tasks.datasets import annotate, load, summary
 from prismem_core.tasks.task import Dataset, Split
 
 LEDGER = "calls.jsonl"
@@ -99,7 +98,7 @@ def start_run(
     if job.job.device != "cpu":
         check_device(job.job.device)  # before there is a directory
     _check_cache(job, unsafe)
-    job, dataset, split = _prepare(job)
+    dataset, split = _prepare(job)
     with _confined(job, unsafe, on_isolation) as confinement:
         _start(directory, job, dataset, split, confinement, observer, announce, watch)
     return directory
@@ -182,7 +181,7 @@ def resume_run(
             f"{directory}/{MANIFEST} does not say how to go on ({error}); restore it from a copy or start a new run"
         ) from None
     _check_cache(job, unsafe)
-    job, dataset, split = _prepare(job)
+    dataset, split = _prepare(job)
     roles = role_identities(job.job)
     with Run.open(directory, version=prismem_core.__version__, data_digest=dataset.digest, roles=roles) as run:
         if run.finished and not _unmeasured(run, split):
@@ -202,17 +201,15 @@ def _check_cache(job: EvolutionJob, unsafe: bool) -> None:
         raise SettingsError(UNSAFE_CACHE)
 
 
-def _prepare(job: EvolutionJob) -> tuple[EvolutionJob, Dataset, Split]:
-    """The job with the parts of its named split, which stand in the manifest from then on, its data and its tasks."""
-    dataset, parts = open_data(job.data, job.parts, job.job)
-    job = replace(job, parts=parts)
-    split = dataset.split(parts)
+def _prepare(job: EvolutionJob) -> tuple[Dataset, Split]:
+    dataset = load(job.data)
+    split = dataset.split(job.parts)
     for part in ("train", "valid"):
         if not getattr(split, part):
             raise DataError(
                 f"the {part} part of data set {dataset.name!r} has no question; name its conversations with --split"
             )
-    return job, annotate(dataset, split), split
+    return annotate(dataset, split), split
 
 
 def _go_on(

@@ -75,12 +75,6 @@ class JobSettings(BaseModel):
         description="bytes of the execution cache on disk; beyond, entries go",
     )
 
-    split: str | None = Field(
-        None, description="split by name (`prismem data list`) or file; else that of the data"
-    )
-    split_seed: int = Field(0, ge=0, description="seed of splits that are sampled by question type")
-    exclude: str | None = Field(None, description="list of questions and conversations to leave out")
-    corrections: str | None = Field(None, description="list of corrections of questions")
     record: str | None = Field(None, description="file that gets every model call, for replay")
     replay: str | None = Field(None, description="recording that answers in place of the models")
     models: dict[str, ModelSettings] = Field(default_factory=dict, description="settings of the models by role")
