@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 from judge_chat import JudgeChat
@@ -54,7 +53,7 @@ def test_questions_of_longmemeval(data_dir: Path) -> None:
 
 def test_questions_of_beam(data_dir: Path) -> None:
     dataset = load(data_dir / "beam" / "chats" / "100K" / "4")
-    tasks = [replace(task, benchmark="beam") for task in dataset.tasks]
+    tasks = dataset.tasks
     assert len(tasks) == 20 and all(task.rubric for task in tasks)
     chat = JudgeChat(replies)
     verdicts = ModelJudge(chat).score_all([(task, "All of it.") for task in tasks])
@@ -70,12 +69,23 @@ def test_questions_of_beam(data_dir: Path) -> None:
 
 def test_questions_of_locomo(data_dir: Path) -> None:
     dataset = load(data_dir / "locomo" / "locomo10_first6.json")
-    tasks = [replace(task, benchmark="locomo") for task in dataset.tasks]
+    tasks = dataset.tasks
     chat = JudgeChat(replies)
     verdicts = ModelJudge(chat).score_all([(task, "In May.") for task in tasks])
     assert Counter(map(rule, chat.seen)) == {"locomo": 885, "abstention": 272}
     assert all(verdict.score == 1.0 for verdict in verdicts)
     assert all("f1" in v.parts for v, task in zip(verdicts, tasks, strict=True) if not task.expects_abstention)
+
+
+def test_questions_of_perltqa_and_of_whole_longmemeval_instances(data_dir: Path) -> None:
+    for folder, expected in (
+        (data_dir / "perltqa", {"perltqa": 41}),
+        (data_dir / "longmemeval" / "longmemeval_s_2.json.gz", {"update": 1, "longmemeval": 1}),
+        (data_dir / "longmemeval" / "longmemeval_oracle_1.json", {"abstention": 1}),
+    ):
+        chat = JudgeChat(replies)
+        ModelJudge(chat).score_all([(task, "In May.") for task in load(folder).tasks])
+        assert Counter(map(rule, chat.seen)) == expected
 
 
 def test_a_rule_is_told_by_its_prompt() -> None:

@@ -173,7 +173,12 @@ Evaluate = Callable[..., dict[str, Any]]
 
 
 def evaluate_talks(
-    talks: Path, program: str = "seed", cache: Path | None = None, task: Any = None, **job: Any
+    talks: Path,
+    program: str = "seed",
+    cache: Path | None = None,
+    questions: Path | None = None,
+    task: Any = None,
+    **job: Any,
 ) -> dict[str, Any]:
     """`prismem evaluate` of a program on the talks; `task` holds settings of the task model, `job` of the job."""
     from prismem_core.jobs.evaluation_job import evaluate_programs
@@ -181,7 +186,7 @@ def evaluate_talks(
 
     models = {"task": {"retries": 4, "timeout_seconds": 60.0, **(task or {})}, **job.pop("models", {})}
     settings = build_job_settings({"embedder": "hashing", "reranker": False, "models": models, **job})
-    return evaluate_programs([program], str(talks), None, "all", settings, cache)
+    return evaluate_programs([program], str(talks), None, "all", settings, cache, questions)
 
 
 @pytest.fixture

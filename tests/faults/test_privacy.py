@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import prismem_core
 from prismem_core.program import library
+from tests.faults import command_line
+from tests.faults.command_line import models
 from tests.scripted_server.fixture import ScriptedServer
 
-SCRIPT = "import sys; from prismem_core.cli.main import main; sys.argv = ['prismem', *sys.argv[1:]]; main()"
 KEY = "sk-marked-4f1c9e77aa20"
 ORGANISATION = "org-marked-8812"
 HEADER = "marked-header-5510"
@@ -54,23 +52,9 @@ def private_talks(talks: Path) -> Path:
 
 
 def prismem(*words: str | Path) -> subprocess.CompletedProcess[str]:
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(Path(prismem_core.__file__).parents[1]),
-        "OPENAI_API_KEY": KEY,
-        "OPENAI_ORG_ID": ORGANISATION,
-        "OPENAI_CUSTOM_HEADERS": f"x-mark: {HEADER}",
-    }
-    command = [sys.executable, "-c", SCRIPT, *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=240, env=environment, cwd="/")
-
-
-def models(server: ScriptedServer) -> list[str]:
-    """Every role is played by the scripted server."""
-    words = ["--chat", server.model(), "--judge", server.model("judge"), "--embedder", server.model("embedding")]
-    for role in ("task", "judge", "embedding"):
-        words += ["--set", f"models.{role}.retries=0"]
-    return words
+    """Run the command with the marked key and header in its environment."""
+    variables = {"OPENAI_API_KEY": KEY, "OPENAI_ORG_ID": ORGANISATION, "OPENAI_CUSTOM_HEADERS": f"x-mark: {HEADER}"}
+    return command_line.prismem(*words, variables=variables)
 
 
 def holding(folder: Path, word: str) -> set[str]:

@@ -99,6 +99,16 @@ def test_units_out_of_form_never_reach_an_index(chats: Chats, shape: str) -> Non
     found = chats.extract(SESSIONS)
     assert [len(extraction.units) for extraction in found] == [4, 0, 4]
     assert [extraction.dropped for extraction in found] == [0, 4, 0]
+    words = {
+        "missing_field": "memory_text",
+        "extra_field": "confidence",
+        "wrong_types": "weight",
+        "not_finite": "weight",
+    }
+    code = {"wrong_types": "wrong_type", "not_finite": "nonfinite"}.get(shape, shape)
+    faults = found[1].faults
+    assert [fault.split(":")[0] for fault in faults] == ["unit 1", "unit 2", "unit 3", "unit 4"]
+    assert all(f"{code} {words[shape]}" in fault for fault in faults)
 
 
 @pytest.mark.parametrize(

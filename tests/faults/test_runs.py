@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from prismem_core.errors import JudgeError, RoleError
+from prismem_core.jobs.evaluation_job import evaluation_tables
 from tests.faults.conftest import Evaluate, Evolution, one_clear_line
 from tests.scripted_server.fixture import ScriptedServer
 
@@ -106,9 +107,17 @@ def test_failed_segments_and_dropped_units_are_counted(evaluate: Evaluate, scrip
         {"purpose": "extract", "contains": "on day 2", "do": {"shape": "prose"}},
         {"purpose": "extract", "contains": "on day 3", "do": {"shape": "extra_field"}},
     )
-    summary = evaluate()["programs"]["seed"]
+    result = evaluate()
+    summary = result["programs"]["seed"]
     assert summary["unread_segments"] == 2
     assert summary["dropped_units"] == 8
+    faults = summary["extraction_faults"]
+    assert len(faults) == 10
+    assert "spring, segment 3: unit 2: extra_field confidence" in faults
+    assert any(fault.startswith("autumn, segment 2: it is not valid JSON") for fault in faults)
+    (shown,) = [table for table in evaluation_tables(result) if table.title == "Replies that could not be used"]
+    assert shown.rows == (("seed", "2", "8", "0", "0", "0"),)
+    assert faults[0] in (shown.note or "")
     assert summary["scored"] == 4
 
 

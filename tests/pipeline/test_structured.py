@@ -120,6 +120,13 @@ def test_units_out_of_form_are_dropped_and_counted_and_the_others_kept() -> None
     found = extracted(Scripted(units(wrong[0], UNIT, *wrong[1:], UNIT)))
     assert found.units == (UNIT, UNIT)
     assert (found.dropped, found.problem, found.calls) == (len(wrong), "", 1)
+    assert found.faults == (
+        "unit 1: missing_field weight",
+        "unit 3: wrong_type text",
+        "unit 4: nonfinite weight",
+        "unit 5: not_object",
+        "unit 6: not_object",
+    )
 
 
 def test_a_query_is_valid_as_a_whole_or_asked_again() -> None:

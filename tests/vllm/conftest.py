@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -46,6 +47,7 @@ class Place:
     spec: str
     settings: dict[str, Any] = field(default_factory=dict)
     server: Any = None
+    engines: Any = None
 
     def model_settings(self, **more: Any) -> Any:
         """`ModelSettings` for a client here."""
@@ -99,7 +101,9 @@ def chat_place(request: pytest.FixtureRequest, tiny_chat: Path) -> Place:
     if request.param == "server":
         server = request.getfixturevalue("chat_server")
         return Place("server", server.model, server=server)
-    return Place("in-process", f"vllm:{tiny_chat}", {"engine": ENGINE, "concurrency": 64})
+    from prismem_core.clients.vllm_engine import Engines
+
+    return Place("in-process", f"vllm:{tiny_chat}", {"engine": ENGINE, "concurrency": 64}, engines=Engines())
 
 
 @pytest.fixture(scope="module", params=["server", "in-process"])
@@ -110,7 +114,9 @@ def embedder_place(request: pytest.FixtureRequest, tiny_embedder: Path) -> Itera
         yield Place("server", server.model, server=server)
         server.stop()
     else:
-        yield Place("in-process", f"vllm:{tiny_embedder}", {"engine": ENGINE})
+        from prismem_core.clients.vllm_engine import Engines
+
+        yield Place("in-process", f"vllm:{tiny_embedder}", {"engine": ENGINE}, engines=Engines())
 
 
 def make_chat(place: Place, **settings: Any) -> Any:
@@ -118,7 +124,7 @@ def make_chat(place: Place, **settings: Any) -> Any:
     from prismem_core.clients.model_settings import parse_model
     from prismem_core.jobs.models import make_chat as make
 
-    return make(parse_model(place.spec), place.model_settings(**settings))
+    return make(parse_model(place.spec), place.model_settings(**settings), place.engines)
 
 
 def make_embedder(place: Place, **settings: Any) -> Any:
@@ -126,4 +132,11 @@ def make_embedder(place: Place, **settings: Any) -> Any:
     from prismem_core.clients.model_settings import parse_model
     from prismem_core.jobs.models import make_embedder as make
 
-    return make(parse_model(place.spec), place.model_settings(**settings))
+    return make(parse_model(place.spec), place.model_settings(**settings), place.engines)
+
+
+def toml_value(value: Any) -> str:
+    """A value as TOML writes it."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {toml_value(item)}" for key, item in value.items()) + "}"
+    return json.dumps(value)

@@ -60,7 +60,9 @@ def make_tiny_embedder(directory: Path) -> Path:
 
     tokenizer = _tokenizer(EMBEDDER_POSITIONS, add_end=True)
     torch.manual_seed(1)
-    model = Qwen3ForCausalLM(_configuration(Qwen3Config, tokenizer, EMBEDDER_POSITIONS, head_dim=HIDDEN // 4))
+    model = Qwen3ForCausalLM(
+        _configuration(Qwen3Config, tokenizer, EMBEDDER_POSITIONS, head_dim=HIDDEN // 4, initializer_range=0.2)
+    )
     with torch.no_grad():
         model.model.embed_tokens.weight.normal_(0.0, 1.0)
     return _save(model, tokenizer, directory)

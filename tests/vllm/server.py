@@ -43,7 +43,7 @@ class VLLMServer:
         # vLLM's CPU worker ends when a call has a seed and its prompt is read in chunks.
         self._command += [] if pooling else ["--no-enable-chunked-prefill"]
         self._command += ["--max-model-len", str(max_model_len)] if max_model_len else []
-        self._log = tempfile.TemporaryFile()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 (it lives as long as the server)
         self._process: subprocess.Popen[bytes] | None = None
         self.start()
 

@@ -28,7 +28,7 @@ INTERFACE = ProgramInterface(
         (
             FieldSpec("text", "str"),
             FieldSpec("day", "str", optional=True),
-            FieldSpec("weight", "float"),
+            FieldSpec("certain", "bool"),
             FieldSpec("people", "list[str]"),
         )
     ),
@@ -38,7 +38,7 @@ INTERFACE = ProgramInterface(
     "Answer in a few words.",
 )
 SEGMENTS = [
-    Segment(f"[{i} May 2023] Ana: I rowed {i} miles. Ben: The rain kept me at home.", (f"D{i}:1",)) for i in range(8)
+    Segment(f"[{i} May 2023] Ana: I rowed {i} miles. Ben: The rain kept me at home.", (f"D{i}:1",)) for i in range(24)
 ]
 QUESTIONS = [f"How many miles did Ana row on {i} May?" for i in range(8)]
 SCHEMA = {
@@ -52,7 +52,7 @@ SCHEMA = {
 @pytest.fixture(scope="module")
 def chat(chat_place: Place) -> Iterator[Any]:
     """A client that lives for the module: an engine in this process takes a while to start."""
-    client = make_chat(chat_place, temperature=1.0, seed=7, concurrency=64)
+    client = make_chat(chat_place, temperature=1.0, concurrency=64)
     yield client
     client.close()
 
@@ -62,6 +62,7 @@ def fresh_account(chat: Any) -> None:
     chat.account = Account("task")
 
 
+# Without a seed and above temperature 0 the random model says something else each time, empty lists among it.
 def ask(text: str, *, schema: Any = None, max_tokens: int = 400, temperature: float = 0.0) -> ChatRequest:
     return ChatRequest("ask", "Reply briefly.", text, {}, schema, max_tokens, temperature)
 
@@ -73,7 +74,7 @@ def test_extraction_planning_and_answering_hold_their_schemas(chat: Any) -> None
     assert [e.problem for e in extractions] == [""] * len(SEGMENTS)
     units = [unit for e in extractions for unit in e.units]
     assert units and sum(e.dropped for e in extractions) == 0
-    assert all(isinstance(unit["weight"], float) and isinstance(unit["people"], list | tuple) for unit in units)
+    assert all(type(unit["certain"]) is bool and isinstance(unit["people"], list | tuple) for unit in units)
     plans = plan(cached, INTERFACE, QUESTIONS, retries=2, max_tokens=1500)
     assert [p.problem for p in plans] == [""] * len(QUESTIONS)
     assert all(p.value is not None and type(p.value["recent"]) is bool for p in plans)
@@ -96,7 +97,7 @@ def test_tokens_are_those_that_the_server_counts(chat: Any, chat_place: Place) -
     assert (spent.input_tokens, spent.output_tokens) == (after[0] - read, after[1] - written)
 
 
-def test_64_calls_are_in_flight_and_keep_their_order(chat_place: Place) -> None:
+def test_64_calls_are_in_flight_and_keep_their_order(chat_place: Place, chat: Any) -> None:
     client = make_chat(chat_place, concurrency=64, extra_body={"ignore_eos": True})
     try:
         requests = [ask(f"Say number {i}.", max_tokens=8 + i) for i in range(64)]
@@ -128,8 +129,9 @@ def test_a_cut_reply_says_so(chat: Any) -> None:
 
 
 def test_a_prompt_longer_than_the_context_is_one_clear_line(chat: Any) -> None:
+    request = ChatRequest("extract", "Reply briefly.", "word " * 100_000, {}, SCHEMA, 400)
     with pytest.raises(RoleError) as caught:
-        chat.complete([ask("word " * 100_000)])
+        chat.complete([request])
     assert "4,096" in str(caught.value) or "4096" in str(caught.value)
     assert "segment_chars" in str(caught.value) and "\n" not in str(caught.value)
     assert "word word" not in str(caught.value)
@@ -146,7 +148,7 @@ def test_a_budget_ends_a_batch_with_the_calls_under_way(chat: Any) -> None:
     assert budget.spent()["task"].calls == len(got)
 
 
-def test_threads_that_ask_at_once_get_their_own_replies(chat_place: Place) -> None:
+def test_threads_that_ask_at_once_get_their_own_replies(chat_place: Place, chat: Any) -> None:
     client = make_chat(chat_place, concurrency=64, extra_body={"ignore_eos": True})
     lengths: dict[int, list[int]] = {}
 
@@ -165,7 +167,7 @@ def test_threads_that_ask_at_once_get_their_own_replies(chat_place: Place) -> No
         client.close()
 
 
-def test_streams_say_what_whole_replies_say(chat_place: Place) -> None:
+def test_streams_say_what_whole_replies_say(chat_place: Place, chat: Any) -> None:
     if chat_place.server is None:
         pytest.skip("an engine in this process hands over whole replies")
     whole, streamed = make_chat(chat_place), make_chat(chat_place, stream=True)

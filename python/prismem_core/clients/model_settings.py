@@ -18,6 +18,10 @@ from prismem_core.roles.budget import Allowance, Price
 OPENAI_URL = "https://api.openai.com/v1"
 _EXPECTED = "expected offline, openai:MODEL@URL (such as openai:Qwen/Qwen3-8B@http://localhost:8000/v1) or vllm:MODEL"
 _WITH_URL = re.compile(r"(?P<model>.+)@(?P<url>https?://.+)")
+# A server named without its scheme must not pass for a part of a model's name: its texts would go to OpenAI.
+_WITH_HOST = re.compile(
+    r".*@(localhost|[^@/]+:[0-9]+|[0-9]+(\.[0-9]+){3}|\[[0-9a-fA-F:]+\])(:[0-9]+)?(/.*)?|.*@[^@]+/.*"
+)
 
 Structured = Literal["auto", "json_schema", "json_object_schema", "json_object", "text"]
 
@@ -50,9 +54,15 @@ def parse_model(text: str, offline: tuple[str, ...] = ("offline",)) -> ModelSpec
     if kind == "vllm":
         return ModelSpec("vllm", rest)
     match = _WITH_URL.fullmatch(rest)
+    if match is None and _WITH_HOST.fullmatch(rest):
+        raise SettingsError(f"model {text!r} names a server without http:// or https://; {_EXPECTED}")
     if match is None:
-        if "://" in rest:
-            raise SettingsError(f"model {text!r} names a server without a model or of no kind known; {_EXPECTED}")
+        # A slip in the URL must not send a private conversation to a server that nobody named.
+        if "://" in rest or "@" in rest:
+            raise SettingsError(
+                f"model {text!r} names a server without a model, or one whose URL does not begin with http:// or "
+                f"https://; {_EXPECTED}"
+            )
         return ModelSpec("openai", rest, OPENAI_URL)
     url = match["url"].rstrip("/")
     try:

@@ -75,6 +75,16 @@ class Evaluation:
         """Ids of the tasks whose answer a judge could not be read on: no fault of the program, and never a zero."""
         return tuple(i for i, o in self.outcomes.items() if o.scored.score is None and o.trace.failure is None)
 
+    @property
+    def extraction_faults(self) -> list[str]:
+        """What of the replies to extraction could not be used, by history and segment (from 1), one line a fault."""
+        lines = []
+        for history_id, history in self.extracted.items():
+            for number, extraction in enumerate(history.extractions.values(), start=1):
+                faults = (extraction.problem, *extraction.faults) if extraction.problem else extraction.faults
+                lines += [f"{history_id}, segment {number}: {fault}" for fault in faults]
+        return lines
+
     def defects(self, defect: Defect) -> int:
         """How many answers are kept although they are `empty` or `cut`."""
         return sum(outcome.trace.defect == defect for outcome in self.outcomes.values())

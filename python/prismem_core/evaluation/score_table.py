@@ -9,12 +9,15 @@ from prismem_core.evaluation.evaluate import Evaluation
 from prismem_core.evaluation.means import mean
 from prismem_core.tasks.capability import CAPABILITIES
 
+FAULTS_SHOWN = 20
+
 
 def summarise(evaluation: Evaluation) -> dict[str, Any]:
     """The summary of an evaluation as plain, deterministic JSON: scores, official metrics, recall, counts, logical
-    usage.
+    usage. `extraction_faults`, where there are any, names the first of what was dropped.
     """
     outcomes = list(evaluation.outcomes.values())
+    faults = evaluation.extraction_faults
     return {
         **summarise_outcomes([outcome.to_dict() for outcome in outcomes]),
         "dropped_units": evaluation.dropped_units,
@@ -22,6 +25,7 @@ def summarise(evaluation: Evaluation) -> dict[str, Any]:
         "unread_answers": evaluation.defects("empty"),
         "cut_answers": evaluation.defects("cut"),
         "usage": evaluation.usage.to_dict(),
+        **({"extraction_faults": faults[:FAULTS_SHOWN]} if faults else {}),
     }
 
 

@@ -39,20 +39,23 @@ def evaluate_programs(
     *,
     unsafe: bool = False,
     on_isolation: OnIsolation = untold,
+    exclude: Path | None = None,
+    corrections: Path | None = None,
 ) -> dict[str, Any]:
     """Summaries by program name, as plain JSON.
 
     `part` is `train`, `valid`, `test` or `all`; `all` takes every question and needs no split. `questions` names a
     JSON Lines file that gets one row a program and question, `announce` gets the lines on what was loaded,
     `on_isolation` what confines the programs (the result holds it, too); `unsafe` lets them run where they cannot be
-    confined. Raises ProgramError for a program that does not load (before any is run). One that fails while it runs
-    stands under `failed` with the reason, and costs the others nothing.
+    confined. `exclude` and `corrections` are lists of the user (docs/data.md). Raises ProgramError for a program that
+    does not load (before any is run). One that fails while it runs stands under `failed` with the reason, and costs the
+    others nothing.
     """
     if part not in PARTS:
         raise SettingsError(f"unknown part {part!r}; expected one of: {', '.join(PARTS)}")
     if unsafe and cache is not None:
         raise SettingsError(UNSAFE_CACHE)
-    dataset = load(data)
+    dataset = load(data, exclude=exclude, corrections=corrections)
     task_ids = _task_ids(dataset, parts, part)
     sources = {name: start_source(name) for name in programs}
     if questions is not None:
@@ -117,7 +120,8 @@ def evaluate_programs(
             result["reuse_check"] = bench.pipeline.reuse_counts.to_dict()
     if questions is not None:
         try:
-            questions.write_text("".join(row + "\n" for row in rows), encoding="utf-8")
+            # Half a surrogate pair, which a model can put into JSON, is written as the escape that JSON has for it.
+            questions.write_text("".join(row + "\n" for row in rows), encoding="utf-8", errors="backslashreplace")
         except OSError as error:
             raise DataError(f"cannot write {questions}: {error.strerror}") from error
     return result
@@ -189,7 +193,26 @@ def evaluation_tables(result: Mapping[str, Any]) -> list[Table]:
         tuple((t, *(number(p["native_types"][t]["official"]) for p in programs.values())) for t in types),
     )
     asked = model_table(result["models"])
-    return [scores, official, *([] if asked is None else [asked]), *_timing(result.get("timing"))]
+    shown = [scores, official, *_unusable(programs), *([] if asked is None else [asked])]
+    return [*shown, *_timing(result.get("timing"))]
+
+
+def _unusable(programs: Mapping[str, Any]) -> list[Table]:
+    """Replies of the models that could not be used, if there were any; the first of them by name."""
+    kinds = ("unread_segments", "dropped_units", "unread_answers", "cut_answers", "unscored")
+    rows = tuple(
+        (Path(name).name, *(f"{summary[kind]:,}" for kind in kinds))
+        for name, summary in programs.items()
+        if any(summary[kind] for kind in kinds)
+    )
+    if not rows:
+        return []
+    faults = [fault for summary in programs.values() for fault in summary.get("extraction_faults", ())]
+    named = f" First: {'; '.join(faults[:3])}." if faults else ""
+    asked = "Segments, answers and verdicts were asked for again as often as output_retries says"
+    note = f"{asked}; units out of form were left out.{named}"
+    columns = ("program", *(kind.replace("_", " ") for kind in kinds))
+    return [Table("Replies that could not be used", columns, rows, note)]
 
 
 def _timing(timing: Mapping[str, Any] | None) -> list[Table]:

@@ -22,7 +22,7 @@ from prismem_core.jobs.isolation import Confinement, OnIsolation, confine, untol
 from prismem_core.jobs.models import with_moved_servers
 from prismem_core.jobs.reuse_checks import REUSE_CHECKS, add_reuse_checks
 from prismem_core.jobs.settings import JobSettings, build_job_settings
-from prismem_core.jobs.workbench import Workbench, role_identities
+from prismem_core.jobs.workbench import Workbench, role_identities, scoring_identity
 from prismem_core.ops.screened import check_device
 from prismem_core.program import library
 from prismem_core.program.program import Program
@@ -52,6 +52,8 @@ class EvolutionJob:
     evolution: EvolutionSettings
     start: str
     cache: str | None = None
+    exclude: str | None = None
+    corrections: str | None = None
 
 
 def silent(text: str) -> None:
@@ -125,7 +127,10 @@ def _start(
             "parts": None if job.parts is None else {part: list(ids) for part, ids in job.parts.items()},
             "split": {"train": len(split.train), "valid": len(split.valid), "test": len(split.test)},
             "start": job.start,
+            "scoring": scoring_identity(job.job),
             "cache": job.cache,
+            "exclude": job.exclude,
+            "corrections": job.corrections,
         },
         confinement.isolation.to_json(),
     )
@@ -175,6 +180,8 @@ def resume_run(
             build_settings(manifest.settings),
             extra["start"],
             extra["cache"],
+            extra.get("exclude"),
+            extra.get("corrections"),
         )
     except (KeyError, TypeError) as error:
         raise RunError(
@@ -202,7 +209,8 @@ def _check_cache(job: EvolutionJob, unsafe: bool) -> None:
 
 
 def _prepare(job: EvolutionJob) -> tuple[Dataset, Split]:
-    dataset = load(job.data)
+    lists = (None if name is None else Path(name) for name in (job.exclude, job.corrections))
+    dataset = load(job.data, **dict(zip(("exclude", "corrections"), lists, strict=True)))
     split = dataset.split(job.parts)
     for part in ("train", "valid"):
         if not getattr(split, part):

@@ -9,6 +9,7 @@ from prismem_core.cache import ExecutionCache
 from prismem_core.clients.offline import offline_roles
 from prismem_core.errors import SettingsError
 from prismem_core.evaluation.evaluate import Evaluator
+from prismem_core.evaluation.judge import LexicalJudge
 from prismem_core.evaluation.judges import ModelJudge, judge_identity
 from prismem_core.evaluation.scoring import JudgeScoring, OfflineScoring, Scoring
 from prismem_core.evolution.catalog_designer import CatalogDesigner
@@ -172,6 +173,13 @@ def role_identities(settings: JobSettings) -> dict[str, str]:
         "diagnostic_embedder": embedder if "embedding" in remote else offline.diagnostic_embedder.identity,
         **{role: named[role] for role in ("reflection", "coding") if role in remote},
     }
+
+
+def scoring_identity(settings: JobSettings) -> str:
+    """What the score that drives selection calls itself; nothing is opened for it."""
+    judge = role_identities(settings)["judge"]
+    judged = settings.score == "judge" or (settings.score == "auto" and judge != LexicalJudge.identity)
+    return f"judge score ({judge})" if judged else OfflineScoring.identity
 
 
 def offline_embedder(settings: JobSettings) -> str:

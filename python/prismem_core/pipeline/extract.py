@@ -17,7 +17,10 @@ from prismem_core.roles.protocols import ChatRequest
 
 @dataclass(frozen=True)
 class Extraction:
-    """Valid units of one segment in reply order, how many were dropped, and what the calls cost."""
+    """Valid units of one segment in reply order, how many were dropped, and what the calls cost.
+
+    `faults` names each unit that was dropped, by its position in the reply from 1, and its fields that are at fault.
+    """
 
     units: tuple[Mapping[str, Any], ...]
     dropped: int
@@ -25,6 +28,15 @@ class Extraction:
     input_tokens: int
     output_tokens: int
     problem: str = ""
+    faults: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Read:
+    """The units of a reply and what is wrong with those that were dropped."""
+
+    units: tuple[Mapping[str, Any], ...]
+    faults: tuple[str, ...]
 
 
 def extract(
@@ -54,7 +66,7 @@ def extract(
         system, prompt = render("extraction", problem=problem, **inputs)
         return ChatRequest("extract", system, prompt, inputs, schema, max_tokens)
 
-    def parse(i: int, text: str) -> tuple[tuple[Mapping[str, Any], ...], int]:
+    def parse(i: int, text: str) -> _Read:
         try:
             reply = json.loads(text)
         except (ValueError, RecursionError) as error:
@@ -62,19 +74,22 @@ def extract(
         if not isinstance(reply, dict) or not isinstance(reply.get("memory_units"), list):
             raise Unusable('it is not an object with a list "memory_units"')
         checked = [check_value(unit, interface.unit) for unit in reply["memory_units"]]
-        return tuple(c.value for c in checked if c.ok and c.value is not None), sum(not c.ok for c in checked)
+        return _Read(
+            tuple(c.value for c in checked if c.ok and c.value is not None),
+            tuple(f"unit {n}: {c.words}" for n, c in enumerate(checked, start=1) if not c.ok),
+        )
 
-    answered: list[Answered[tuple[tuple[Mapping[str, Any], ...], int]]] = ask_structured(
-        chat, request, len(segments), parse, retries, salt
-    )
+    answered: list[Answered[_Read]] = ask_structured(chat, request, len(segments), parse, retries, salt)
+    nothing = _Read((), ())
     return [
         Extraction(
-            a.value[0] if a.value else (),
-            a.value[1] if a.value else 0,
+            (a.value or nothing).units,
+            len((a.value or nothing).faults),
             a.calls,
             a.input_tokens,
             a.output_tokens,
             a.problem,
+            (a.value or nothing).faults,
         )
         for a in answered
     ]

@@ -33,7 +33,7 @@ def plan(
     def parse(i: int, text: str) -> Mapping[str, Any]:
         result = check_json(text, interface.query)
         if not result.ok or result.value is None:
-            raise Unusable("; ".join(f"{code} {field or ''}".strip() for code, field in result.errors))
+            raise Unusable(result.words)
         return result.value
 
     return ask_structured(chat, request, len(questions), parse, retries, salt)

@@ -10,6 +10,9 @@ from typing import Any
 
 from prismem_core.program.interface import FieldSpec
 
+_ERRORS_SHOWN = 8
+_NAME_SHOWN = 60
+
 
 @dataclass(frozen=True)
 class SchemaResult:
@@ -18,6 +21,16 @@ class SchemaResult:
     ok: bool
     errors: list[tuple[str, str | None]]
     value: dict[str, Any] | None
+
+    @property
+    def words(self) -> str:
+        """The first errors on one line; names that a model invented are cut, with what cannot be shown written out."""
+        shown = [f"{code} {_shown(name or '')}".strip() for code, name in self.errors[:_ERRORS_SHOWN]]
+        return "; ".join(shown) + ("; and more" if len(self.errors) > _ERRORS_SHOWN else "")
+
+
+def _shown(name: str) -> str:
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in name[:_NAME_SHOWN])
 
 
 def check_json(raw: str, schema: Sequence[FieldSpec]) -> SchemaResult:

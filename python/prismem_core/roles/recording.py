@@ -50,6 +50,9 @@ class Recorder:
         try:
             if whole:
                 _check_head(path, whole[0], head)
+            elif path.stat().st_size and not _dump(head).startswith(path.read_bytes()):
+                _check_head(path, b"", head)
+            if whole:
                 os.ftruncate(self._descriptor, sum(len(line) + 1 for line in whole))
             else:
                 os.ftruncate(self._descriptor, 0)
@@ -81,10 +84,7 @@ class Recorder:
         self._write({"role": role, "embedded": text, "tokens": tokens, "row": data})
 
     def _write(self, line: Mapping[str, Any]) -> None:
-        text = json.dumps(line, ensure_ascii=False, sort_keys=True)
-        for secret in self._secrets:
-            text = text.replace(json.dumps(secret, ensure_ascii=False)[1:-1], _SCRUBBED)
-        data = (text + "\n").encode("utf-8", "surrogatepass")
+        data = _dump(line, self._secrets)
         with self._lock:
             before = os.fstat(self._descriptor).st_size
             try:
@@ -100,6 +100,13 @@ class Recorder:
             if self._descriptor >= 0:
                 os.close(self._descriptor)
                 self._descriptor = -1
+
+
+def _dump(line: Mapping[str, Any], secrets: Sequence[str] = ()) -> bytes:
+    text = json.dumps(line, ensure_ascii=False, sort_keys=True)
+    for secret in secrets:
+        text = text.replace(json.dumps(secret, ensure_ascii=False)[1:-1], _SCRUBBED)
+    return (text + "\n").encode("utf-8", "surrogatepass")
 
 
 def _whole_lines(path: Path) -> list[bytes]:

@@ -94,8 +94,13 @@ class Dialect:
         return self._form
 
     def following(self, form: Form) -> Form | None:
-        """The form to try after `form`; None if there is none or the settings name one."""
-        return None if self.fixed or form == FORMS[-1] else FORMS[FORMS.index(form) + 1]
+        """The form to try where a schema is refused in `form`; None if there is none or the settings name one.
+
+        Whether the server heeds a schema in other words is not known then, so the prompt holds it from there on.
+        """
+        if self.fixed or form == FORMS[-1]:
+            return None
+        return FORMS[-1] if form == "json_object" else "json_object"
 
     async def _find(self, ask: Callable[[ChatRequest, Form], Awaitable[Completion]]) -> Form:
         unclear: Form | None = None

@@ -29,6 +29,8 @@ _PROBE_TEXT = "dimension"
 _CHARS_A_TOKEN = 4
 _DEEPEST = 24
 _SHORTEST = 4
+# Three times: what is learnt from one long text then covers the texts of its length and somewhat more.
+_REPEATED = 3
 _TOO_MANY = re.compile(r"batch|too many|array|at most|inputs", re.I)
 # Fields that a server may do without, and the words that tell which one it refuses.
 _OPTIONAL = {"encoding_format": r"encoding_format", "dimensions": r"dimension|matryoshka"}
@@ -47,7 +49,7 @@ class OpenAIEmbedder(OpenAIClient):
 
     A text without content is not sent: its row is zero and costs nothing. A text that the model cuts or refuses is
     embedded in halves, and halves of those, whose rows are averaged by their tokens. Whether it cuts is seen from the
-    token counts: a text with more tokens than any known to be read whole is sent once more twice over, and a count that
+    token counts: a text with more tokens than any known to be read whole is sent once more, repeated, and a count that
     does not grow is that of a cut. Texts go alone until they are known to be short enough. Raises RoleError and
     BudgetError as the chat does.
     """
@@ -193,13 +195,13 @@ class OpenAIEmbedder(OpenAIClient):
         return [found for half in halves for found in await self._pieces(half, stopped, depth + 1)]
 
     async def _was_cut(self, text: str, tokens: int, stopped: asyncio.Event) -> bool:
-        """Whether the model read less than the text, told by a second call with the text twice over if need be."""
+        """Whether the model read less than the text, told by a second call with the text repeated if need be."""
         if self._limits.is_cut(tokens):
             return True
         if tokens <= self._limits.confirmed:
             return False
         try:
-            doubled = await self._send([f"{text}\n{text}"], stopped)
+            repeated = await self._send(["\n".join([text] * _REPEATED)], stopped)
         except Refusal as refusal:
             if not _is_long(refusal):
                 self.account.overhead("unusable", tokens, 0)
@@ -214,7 +216,7 @@ class OpenAIEmbedder(OpenAIClient):
             # The first call was paid for and its row is lost with this failure.
             self.account.overhead("unusable", tokens, 0)
             raise
-        more = doubled.tokens or 0
+        more = repeated.tokens or 0
         self.account.overhead("check", more, 0)
         if more > tokens:
             self._limits.confirm(more - 1)

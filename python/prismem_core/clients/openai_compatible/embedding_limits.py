@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 _ROOM = 4
-_SAFETY = 2.0
+_SAFETY = 1.5
 
 
 class EmbeddingLimits:

@@ -76,6 +76,8 @@ def quoted(text: str, private: Sequence[str], key: str | None) -> str:
     or of the key; "" if nothing is left.
     """
     plain = html.unescape(_TAG.sub(" ", text[:_READ_CHARS]))
+    if key:
+        plain = plain.replace(key, "…")
     plain = " ".join("".join(c if c.isprintable() else " " for c in plain).split())
     haystack = "\n".join(private).casefold()
 

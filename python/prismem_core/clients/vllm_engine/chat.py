@@ -23,10 +23,13 @@ class VLLMChat:
     """A Chat over `vllm.LLM`; replies are handed over as they are finished.
 
     Requests are sent with equal beginnings side by side, for the prefix cache, as many at a time as the engine works
-    on; `account.admit()` is asked before each. `max_tokens` bounds the output tokens of every call. Roles that are given one `engines` share what they can. RoleError for a
-    prompt longer than the model's context and for an engine that does not start or ends, SettingsError without vLLM and
-    for a field of `extra_body` that vLLM does not know.
+    on; `account.admit()` is asked before each. `max_tokens` bounds the output tokens of every call. Roles that are
+    given one `engines` share what they can. RoleError for a prompt longer than the model's context and for an engine
+    that does not start or ends, SettingsError without vLLM and for a field of `extra_body` that vLLM does not know.
     """
+
+    concurrent = True
+    """Calls of several threads go out side by side."""
 
     def __init__(
         self,
@@ -60,8 +63,14 @@ class VLLMChat:
         )
         beginnings: dict[int, str] = {}
         calls = (self._call(i, requests[i], beginnings) for i in order)
-        for position, output in self._engine.run(calls, self._admit, self.meter.enter, self.meter.leave):
+        for position, output in self._engine.run(calls, self._admit, self.meter.enter, self._ended):
             yield position, self._reply(output, beginnings.pop(position))
+
+    def as_batch(self, requests: Sequence[ChatRequest]) -> tuple[Any, list[dict[str, list[int]]], list[Any]]:
+        """`LLM.generate` and what it takes for the same calls as one batch, for a comparison while nothing is asked."""
+        calls = [self._call(i, request, {}) for i, request in enumerate(requests)]
+        prompts = [{"prompt_token_ids": call.token_ids} for call in calls]
+        return self._engine.started().generate, prompts, [call.parameters for call in calls]
 
     def close(self) -> None:
         """Give the engine back; the last role that holds it ends its processes."""
@@ -71,6 +80,11 @@ class VLLMChat:
 
     def _admit(self) -> None:
         self.account.admit()
+
+    def _ended(self, output: Any) -> None:
+        self.meter.leave()
+        if output is not None:
+            self.account.settle(*_tokens(output))
 
     def _call(self, position: int, request: ChatRequest, beginnings: dict[int, str]) -> Call:
         text_mode = request.schema is not None and self._settings.structured in ("text", "json_object")
@@ -152,13 +166,17 @@ class VLLMChat:
 
     def _reply(self, output: Any, beginning: str) -> ChatReply:
         completion = output.outputs[0]
-        read, written = len(output.prompt_token_ids or ()), len(completion.token_ids)
-        self.account.settle(read, written)
+        read, written = _tokens(output)
         reason = completion.finish_reason
         if reason not in ("stop", "length", "repetition"):
             raise RoleError(f"the vLLM engine of {self._engine.name} ended a call without a reply ({reason}); resume")
         text = without_reasoning(beginning + completion.text)
         return ChatReply(text, read, written, "length" if reason == "length" else "stop")
+
+
+def _tokens(output: Any) -> tuple[int, int]:
+    """Tokens that a call read and wrote."""
+    return len(output.prompt_token_ids or ()), len(output.outputs[0].token_ids)
 
 
 def _model_defaults(llm: Any) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -45,8 +45,7 @@ class VLLMEmbedder:
         """The size of a row: the setting, or the model's own, for which the engine is started and asked once."""
         if self._dimension is None:
             token_ids = self._tokens("dimension")
-            ((_, output),) = self._run([(0, token_ids)])
-            self.account.overhead("probe", len(token_ids), 0)
+            ((_, output),) = self._run([(0, token_ids)], self._settle_probe)
             self._dimension = len(_row(output))
         return self._dimension
 
@@ -64,15 +63,19 @@ class VLLMEmbedder:
                 parts += [(i, token_ids) for token_ids in self._parts(text)]
         parts.sort(key=lambda part: part[1])
         found: dict[int, list[tuple[int, NDArray[np.float32], int]]] = {}
-        for j, output in self._run(list(enumerate(token_ids for _, token_ids in parts))):
+        for j, output in self._run(list(enumerate(token_ids for _, token_ids in parts)), self._settle):
             i, token_ids = parts[j]
-            self.account.settle(len(token_ids), 0)
             found.setdefault(i, []).append((j, self._checked(_row(output)), len(token_ids)))
             counts[i] += len(token_ids)
         for i, own in found.items():
             own.sort(key=lambda one: one[0])
             rows[i] = joined(np.stack([row for _, row, _ in own]), [count for _, _, count in own])
         return rows, counts
+
+    def as_batch(self, texts: Sequence[str]) -> tuple[Any, list[dict[str, list[int]]], list[Any]]:
+        """`LLM.encode` and what it takes for the same texts as one batch, for a comparison while nothing is asked."""
+        prompts = [{"prompt_token_ids": token_ids} for text in texts for token_ids in self._parts(text)]
+        return self._engine.started().encode, prompts, [self._parameters() for _ in prompts]
 
     def close(self) -> None:
         """Give the engine back; the last role that holds it ends its processes."""
@@ -121,17 +124,31 @@ class VLLMEmbedder:
         # The special tokens count: models of the Qwen3-Embedding kind pool at the one that ends the text.
         return list(self._engine.with_tokenizer(lambda tokenizer: tokenizer.encode(shown)))
 
-    def _run(self, texts: Sequence[tuple[int, list[int]]]) -> Iterator[tuple[int, Any]]:
-        from vllm import PoolingParams
-
+    def _run(self, texts: Sequence[tuple[int, list[int]]], settle: Callable[[int], None]) -> Iterator[tuple[int, Any]]:
         def calls() -> Iterator[Call]:
             for position, token_ids in texts:
-                yield Call(position, token_ids, PoolingParams(task="embed", dimensions=self._settings.dimension))
+                yield Call(position, token_ids, self._parameters())
 
-        return self._engine.run(calls(), self._admit, self.meter.enter, self.meter.leave)
+        def ended(output: Any) -> None:
+            self.meter.leave()
+            if output is not None:
+                settle(len(output.prompt_token_ids))
+
+        return self._engine.run(calls(), self._admit, self.meter.enter, ended)
+
+    def _parameters(self) -> Any:
+        from vllm import PoolingParams
+
+        return PoolingParams(task="embed", dimensions=self._settings.dimension)
 
     def _admit(self) -> None:
         self.account.admit()
+
+    def _settle(self, tokens: int) -> None:
+        self.account.settle(tokens, 0)
+
+    def _settle_probe(self, tokens: int) -> None:
+        self.account.overhead("probe", tokens, 0)
 
     def _checked(self, row: NDArray[np.float32]) -> NDArray[np.float32]:
         if len(row) != self.dimension or not np.isfinite(row).all():

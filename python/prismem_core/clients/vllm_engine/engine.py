@@ -31,7 +31,7 @@ class Call:
 class _Feed:
     """The calls of one caller on their way; guarded by the engine's condition but for `results`."""
 
-    def __init__(self, admit: Callable[[], None], begun: Callable[[], None], ended: Callable[[], None]) -> None:
+    def __init__(self, admit: Callable[[], None], begun: Callable[[], None], ended: Callable[[Any], None]) -> None:
         self.admit, self.begun, self.ended = admit, begun, ended
         self.waiting: deque[Call] = deque()
         self.under_way = 0
@@ -97,13 +97,14 @@ class Engine:
         calls: Iterable[Call],
         admit: Callable[[], None],
         begun: Callable[[], None],
-        ended: Callable[[], None],
+        ended: Callable[[Any], None],
     ) -> Iterator[tuple[int, Any]]:
         """Each call's position and vLLM's output, in the order in which they are finished.
 
-        `calls` is read no further ahead than one window. `admit` is asked before each call, `begun` and `ended` are
-        told of it. When it, `calls` or the engine raises, no further call begins, those under way are given, then the
-        error is raised. A caller that stops reading ends its calls.
+        `calls` is read no further ahead than one window. `admit` is asked before each call, `begun` is told of it, and
+        `ended` of its output (None where it was broken off) before the next one begins. When `admit`, `calls` or the
+        engine raises, no further call begins, those under way are given, then the error is raised. A caller that stops
+        reading ends its calls.
         """
         llm = self.started()
         feed = _Feed(admit, begun, ended)
@@ -219,19 +220,19 @@ class Engine:
         if names:
             engine.abort_request(names)
         for name in names:
-            self._left(name)
+            self._left(name, None)
         self._feeds = [feed for feed in self._feeds if not feed.dropped]
 
     def _finish(self, output: Any) -> None:
         with self._changed:
             if output.request_id in self._calls:
-                feed, position = self._left(output.request_id)
+                feed, position = self._left(output.request_id, output)
                 feed.results.put((position, output))
 
-    def _left(self, name: str) -> tuple[_Feed, int]:
+    def _left(self, name: str, output: Any) -> tuple[_Feed, int]:
         feed, position = self._calls.pop(name)
         feed.under_way -= 1
-        feed.ended()
+        feed.ended(output)
         return feed, position
 
     def _lose(self, llm: Any, error: RoleError) -> None:
@@ -241,7 +242,7 @@ class Engine:
                 return
             self._llm = self._thread = None
             for name in list(self._calls):
-                self._left(name)
+                self._left(name, None)
             for feed in self._feeds:
                 feed.error = feed.error or error
                 feed.waiting.clear()

@@ -1,0 +1,161 @@
+"""Whole commands over a real vLLM: an evolution whose server or engine is killed in the middle, then resumed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from prismem_core.jobs.evolution_job import LEDGER
+from tests.vllm.conftest import ROOT, Place, toml_value
+
+_PATIENCE_SECONDS = 600.0
+_LINES_BEFORE_THE_END = 6
+
+
+def write_data(path: Path) -> Path:
+    """Four conversations of two sessions, two questions each."""
+    lines: list[dict[str, Any]] = [
+        {"type": "dataset", "name": "lake", "split": {"train": ["c1", "c2"], "valid": ["c3"], "test": ["c4"]}}
+    ]
+    for number in range(1, 5):
+        sessions = [
+            {
+                "id": f"S{day}",
+                "time": f"7:10 pm on {day} May, 2023",
+                "turns": [
+                    {"id": f"S{day}:1", "speaker": "Ana", "text": f"I rowed {number * day} miles on the lake."},
+                    {"id": f"S{day}:2", "speaker": "Ben", "text": "The rain kept me at home with the cat."},
+                ],
+            }
+            for day in (1, 2)
+        ]
+        lines.append({"type": "conversation", "id": f"c{number}", "sessions": sessions})
+        for day in (1, 2):
+            question = {"question": f"How many miles did Ana row on {day} May?", "answer": str(number * day)}
+            more = {"capability": "factual_retrieval", "evidence": [f"S{day}:1"]}
+            lines.append({"type": "question", "conversation": f"c{number}", **question, **more})
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def write_settings(path: Path, place: Place) -> Path:
+    """Settings whose task model is the one at a place; failures are told at once."""
+    table = {
+        "model": place.spec,
+        "temperature": 1.0,
+        "retries": 0,
+        "timeout_seconds": 120.0,
+        **place.settings,
+    }
+    text = "[job]\nembedder = 'hashing'\nmax_tokens = 1000\n[evolution]\nT1 = 1\nT2 = 1\nT3 = 1\n[models.task]\n"
+    path.write_text(text + "".join(f"{k} = {toml_value(v)}\n" for k, v in table.items()), encoding="utf-8")
+    return path
+
+
+def command(*arguments: str) -> subprocess.Popen[str]:
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.Popen(
+        [sys.executable, "-m", "prismem_core", *arguments],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    output, errors = process.communicate(timeout=_PATIENCE_SECONDS)
+    return process.returncode, output, errors
+
+
+def ledger_lines(run: Path) -> list[dict[str, Any]]:
+    path = run / LEDGER
+    if not path.exists():
+        return []
+    whole = path.read_text(encoding="utf-8").rpartition("\n")[0]
+    return [json.loads(line) for line in whole.splitlines()]
+
+
+def wait_until(holds: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    end = time.monotonic() + _PATIENCE_SECONDS
+    while not holds():
+        assert process.poll() is None, process.communicate()[1][-2000:]
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def engines_below(process_id: int) -> list[int]:
+    """Processes of vLLM's engine that descend from a process."""
+    parents, names = {}, {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                status = (entry / "stat").read_text(encoding="utf-8")
+                line = (entry / "cmdline").read_bytes().decode("utf-8", "replace")
+            except OSError:
+                continue
+            parents[int(entry.name)] = int(status.rpartition(")")[2].split()[1])
+            names[int(entry.name)] = line
+
+    def descends(number: int) -> bool:
+        while number in parents and number != process_id:
+            number = parents[number]
+        return number == process_id
+
+    return [number for number, name in names.items() if "EngineCore" in name and descends(number)]
+
+
+def model_calls(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [line for line in lines if line["role"] == "chat"]
+
+
+@pytest.fixture
+def setting(tmp_path: Path, chat_place: Place) -> tuple[Path, list[str]]:
+    """The run's directory and the arguments that begin it."""
+    data, settings = write_data(tmp_path / "lake.jsonl"), write_settings(tmp_path / "settings.toml", chat_place)
+    run = tmp_path / "run"
+    return run, ["evolve", "--data", str(data), "--run", str(run), "--settings", str(settings)]
+
+
+def test_a_run_whose_model_was_killed_is_resumed_and_pays_nothing_twice(
+    setting: tuple[Path, list[str]], chat_place: Place
+) -> None:
+    run, arguments = setting
+    first = command(*arguments)
+    wait_until(lambda: len(model_calls(ledger_lines(run))) >= _LINES_BEFORE_THE_END, first)
+    if chat_place.server is not None:
+        chat_place.server.kill()
+    else:
+        os.kill(engines_below(first.pid)[0], signal.SIGKILL)
+    code, output, errors = ended(first)
+    assert code == 7, (output, errors)
+    assert "Traceback" not in errors
+    told = [line for line in errors.splitlines() if line.startswith("prismem:")]
+    assert len(told) == 1, errors
+    assert engines_below(first.pid) == []
+    before = model_calls(ledger_lines(run))
+    assert len(before) >= _LINES_BEFORE_THE_END
+
+    if chat_place.server is not None:
+        chat_place.server.start()
+    code, output, errors = ended(command("resume", str(run)))
+    assert code == 0, errors
+    after = model_calls(ledger_lines(run))
+    assert after[: len(before)] == before and len(after) > len(before)
+    keys = [(line["stage"], line["key"]) for line in after if line["stage"] != "probe"]
+    assert len(set(keys)) == len(keys)
+    if chat_place.server is not None:
+        new = after[len(before) :]
+        counted = (sum(line["input_tokens"] for line in new), sum(line["output_tokens"] for line in new))
+        assert counted == chat_place.server.tokens()
