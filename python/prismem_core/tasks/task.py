@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
 from prismem_core.errors import DataError
@@ -112,7 +113,7 @@ class Dataset:
                 if history_id in left_out:
                     continue
                 if history_id not in self.histories:
-                    has = ", ".join(self.histories)
+                    has = ", ".join([*islice(self.histories, 20), *(["..."] if len(self.histories) > 20 else [])])
                     raise DataError(
                         f"the split names history {history_id!r}, which data set {self.name!r} lacks; it has: {has}"
                     )
