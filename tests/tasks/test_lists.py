@@ -41,9 +41,20 @@ def test_exclusions_in_every_form(tmp_path: Path, name: str, content: Any) -> No
     assert dataset.digest != whole.digest
     note = dataset.notes["excluded"]
     assert (note["list"], len(note["sha256"])) == (name, 64)
+    assert note["conversations"] == ["yuki-leon"]
     assert note["entries"] == [{"id": FIRST}, {"id": "yuki-leon", "reason": "doubtful"}]
     assert f"note: excluded by {name} (sha256 " in summary(dataset)
     assert summary(dataset).endswith(f"): 2 ({FIRST}, yuki-leon)")
+
+
+def test_a_split_may_name_what_is_left_out(tmp_path: Path) -> None:
+    parts = {"train": ["ines-marek", "yuki-leon"], "valid": ["noor-beatriz"]}
+    dataset = load("sample", exclude=written(tmp_path / "x.json", ["yuki-leon"]))
+    whole, split = load("sample").split(parts), dataset.split(parts)
+    assert split.train == tuple(task_id for task_id in whole.train if task_id.startswith("ines-marek/"))
+    assert split.valid == whole.valid
+    with pytest.raises(DataError, match="names history 'nobody'"):
+        dataset.split({"train": ["nobody"]})
 
 
 def test_a_twin_that_is_left_out_is_replaced(tmp_path: Path) -> None:

@@ -113,6 +113,13 @@ def test_the_summary_tells_sizes_types_split_and_repairs() -> None:
     assert len(lines) == 4
 
 
+def test_the_summary_counts_the_conversations_of_a_large_part() -> None:
+    parts = {"train": [str(number) for number in range(21)], "valid": ["ines-marek"], "test": []}
+    line = summary(load("sample"), parts).split("\n")[3]
+    assert line.startswith("split: train 21 conversations (0 questions); valid ines-marek (")
+    assert line.endswith("; test none (0 questions)")
+
+
 def test_the_summary_lists_repairs(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     path.write_text(LINES, encoding="utf-8")

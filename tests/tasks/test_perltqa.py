@@ -124,7 +124,7 @@ def test_records_out_of_form(tmp_path: Path) -> None:
         **RECORD,
         "social_relationship": repr(RECORD["social_relationship"]),
         "events": {"4_0_0": {"content": ""}, "4_0_3": "They swam."},
-        "dialogues": {"d1": {"contents": {}}, "d2": {"contents": {"some day": ["甲：你好"]}}},
+        "dialogues": {"d1": {"contents": {}}, "d2": {"contents": {"some day": [["甲：你好"], []]}}},
     }
     groups = {
         "profile": [

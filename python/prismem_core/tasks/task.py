@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
 from prismem_core.errors import DataError
@@ -93,20 +94,26 @@ class Dataset:
             raise DataError(f"data set {self.name!r} has no task {task_id!r}") from None
 
     def split(self, parts: Mapping[str, Sequence[str]] | None = None) -> Split:
-        """The tasks of each part; a part lists history ids and no history may stand in two parts."""
+        """The tasks of each part; a part lists history ids and no history may stand in two parts.
+
+        A history that the user's own list took out may still be named: a split does not depend on what is left out.
+        """
         if parts is None and not self.default_split:
             raise DataError(
                 f"data set {self.name!r} has only {len(self.histories)} conversation, and no conversation may stand in "
                 "two parts: at least 2 are needed for train and valid, 3 for a test part as well"
             )
         parts = dict(self.default_split if parts is None else parts)
+        left_out = set(self.notes.get("excluded", {}).get("conversations", ()))
         seen: dict[str, str] = {}
         for part, ids in parts.items():
             if part not in ("train", "valid", "test"):
                 raise DataError(f"unknown part {part!r} of the split; expected train, valid or test")
             for history_id in ids:
+                if history_id in left_out:
+                    continue
                 if history_id not in self.histories:
-                    has = ", ".join(self.histories)
+                    has = ", ".join([*islice(self.histories, 20), *(["..."] if len(self.histories) > 20 else [])])
                     raise DataError(
                         f"the split names history {history_id!r}, which data set {self.name!r} lacks; it has: {has}"
                     )

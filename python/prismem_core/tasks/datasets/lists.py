@@ -35,14 +35,14 @@ def apply_lists(dataset: Dataset, exclude: Path | None, corrections: Path | None
         digests.append(["corrections", sha256])
     if exclude is not None:
         entries, sha256 = read_list(exclude, "exclude")
+        before = dataset.histories
         dataset = _without(dataset, entries, exclude)
-        notes["excluded"] = _note(exclude, sha256, entries)
+        lost = [history_id for history_id in before if history_id not in dataset.histories]
+        notes["excluded"] = {**_note(exclude, sha256, entries), "conversations": lost}
         digests.append(["exclude", sha256])
     if not digests:
         return dataset
-    return replace(
-        dataset, digest=digest("listed", dataset.digest, digests), notes={**dataset.notes, **notes}, tasks=dataset.tasks
-    )
+    return replace(dataset, digest=digest("listed", dataset.digest, digests), notes={**dataset.notes, **notes})
 
 
 def read_list(path: Path, table: str) -> tuple[list[Entry], str]:

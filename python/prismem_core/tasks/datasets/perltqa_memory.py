@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -107,7 +107,7 @@ def _add_dialogue(
     number = 0
     for time, lines in contents.items():
         turns = []
-        for line in lines if isinstance(lines, list) else [lines]:
+        for line in _lines(lines):
             number += 1
             said = _LINE.fullmatch(str(line))
             if said is None:
@@ -128,6 +128,15 @@ def _add_dialogue(
         if years and str(when.year) not in years:
             told = f"event {_event(event)[0]}, dialogue {time}"
             findings.note("event time and dialogue time differ, both kept", where, "Creation Time", told, variant=True)
+
+
+def _lines(value: Any) -> Iterator[Any]:
+    """The lines of a dialogue in order; some releases nest lists of them."""
+    if isinstance(value, list | dict):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _lines(item)
+    elif value is not None:
+        yield value
 
 
 def _object(value: Any, name: str, field_name: str, findings: Findings) -> Mapping[str, Any]:

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from prismem_core.tasks.capability import CAPABILITIES
 from prismem_core.tasks.task import Dataset
 
+_MOST_NAMED = 20
+
 
 def summary(dataset: Dataset, parts: Mapping[str, Sequence[str]] | None = None) -> str:
     """Lines for the command line to print on load; counts are of the whole data set, the split by conversations.
@@ -30,14 +32,18 @@ def summary(dataset: Dataset, parts: Mapping[str, Sequence[str]] | None = None) 
         lines.append(
             "split: "
             + "; ".join(
-                f"{part} {', '.join(ids) or 'none'} ({sum(asked[i] for i in ids):,} questions)"
-                for part, ids in parts.items()
+                f"{part} {_named(ids)} ({sum(asked[i] for i in ids):,} questions)" for part, ids in parts.items()
             )
         )
     for kind, count in dataset.repairs.items():
         lines.append(f"note: {kind}: {count:,}")
     lines += [f"note: {line}" for line in note_lines(dataset)]
     return "\n".join(lines)
+
+
+def _named(ids: Sequence[str]) -> str:
+    """The conversations of a part; of many, how many."""
+    return ", ".join(ids) or "none" if len(ids) <= _MOST_NAMED else f"{len(ids):,} conversations"
 
 
 def note_lines(dataset: Dataset) -> list[str]:
