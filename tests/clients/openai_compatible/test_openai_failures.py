@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
+import sys
 import time
 from datetime import UTC, datetime
 from typing import Any
@@ -15,7 +16,7 @@ from prismem_core.clients.openai_compatible.endpoint import is_local
 from prismem_core.clients.openai_compatible.failures import retry_after
 from prismem_core.clients.openai_compatible.pace import Pace
 from prismem_core.clients.openai_compatible.server_text import message_of, quoted
-from prismem_core.errors import RoleError
+from prismem_core.errors import RoleError, SettingsError
 from prismem_core.roles.account import Account
 from prismem_core.roles.ledger import Ledger
 from prismem_core.roles.protocols import ChatRequest
@@ -51,7 +52,7 @@ def test_what_may_pass_is_tried_again(make: Any, scripted_server: Any, do: dict[
     assert len(scripted_server.requests()) == 3
 
 
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 422, 501])
+@pytest.mark.parametrize("status", [400, 401, 402, 403, 404, 405, 413, 422, 501])
 def test_what_will_not_pass_is_not_tried_again(make: Any, scripted_server: Any, status: int) -> None:
     scripted_server.play(default={"status": status})
     failure(make.chat(scripted_server))
@@ -193,6 +194,15 @@ def test_json_that_is_no_completion(make: Any, scripted_server: Any) -> None:
     assert (unusable.calls, unusable.input_tokens, unusable.output_tokens) == (3, 15, 6)
 
 
+@pytest.mark.parametrize("package", ["openai", "tenacity", "aiolimiter"])
+def test_a_missing_package_names_the_extra(make: Any, monkeypatch: pytest.MonkeyPatch, package: str) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(
+        SettingsError, match=rf"{package}, which is not installed; pip install 'prismem-core\[openai\]'"
+    ):
+        make.chat("http://127.0.0.1:9/v1")
+
+
 def test_a_redirect_is_not_followed(make: Any, scripted_server: Any) -> None:
     scripted_server.play(default={"status": 307, "headers": {"location": "http://other.example/v1"}})
     assert "a redirect, which is not followed" in failure(make.chat(scripted_server))
@@ -201,6 +211,8 @@ def test_a_redirect_is_not_followed(make: Any, scripted_server: Any) -> None:
 def test_keys_are_named_by_their_variable_and_never_shown(
     make: Any, scripted_server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    scripted_server.play(default={"status": 403, "html": True})
+    assert "access is refused; it may want a key (OPENAI_API_KEY)" in failure(make.chat(scripted_server))
     scripted_server.play(default={"key": "sk-right"})
     assert "set the variable OPENAI_API_KEY" in failure(make.chat(scripted_server))
     monkeypatch.setenv("OPENAI_API_KEY", "sk-wrong-0123456789")

@@ -193,7 +193,10 @@ class OpenAIClient:
                 return f"the server {url} has no model {model!r}; it offers: {shown}"
         if unknown.about_model:
             return f"the server {url} has no model {model!r}{f': {unknown.said}' if unknown.said else ''}"
-        return f"{url} is no address of an OpenAI-compatible server (404); most URLs end in /v1, such as {_better(url)}"
+        return (
+            f"{url} is no address of an OpenAI-compatible server ({unknown.status}); most URLs end in /v1, such as "
+            f"{_better(url)}"
+        )
 
     async def _offered(self) -> list[str]:
         """Models that the server lists; none if it cannot be had."""

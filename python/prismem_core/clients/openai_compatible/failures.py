@@ -55,10 +55,11 @@ class Refusal(Exception):
 
 
 class UnknownHere(Exception):
-    """Status 404: the model, or the address, is not known."""
+    """Status 404 or 405: the model, or the address, is not known."""
 
-    def __init__(self, said: str, about_model: bool) -> None:
+    def __init__(self, status: int, said: str, about_model: bool) -> None:
         super().__init__(said)
+        self.status = status
         self.said = said
         self.about_model = about_model
 
@@ -138,6 +139,8 @@ def status_failure(
     hint = retry_after(headers)
     if status in (301, 302, 303, 307, 308):
         return RoleError(f"{where}, a redirect, which is not followed; put the server's final address into the URL")
+    if status == 402:
+        return RoleError(f"{where}: the account has no money left; top it up and resume{tail}")
     if status == 429:
         code = body.get("error") if isinstance(body, dict) else None
         kind = f"{code.get('code')} {code.get('type')}" if isinstance(code, dict) else ""
@@ -147,7 +150,7 @@ def status_failure(
     if status in (401, 403):
         return RoleError(_about_key(where, status, endpoint, key, tail if status == 403 else ""))
     if status in (404, 405):
-        return UnknownHere(said, _names_a_model(body, message, endpoint.model))
+        return UnknownHere(status, said, _names_a_model(body, message, endpoint.model))
     if status == 413:
         error = RoleError(
             f"{where}: the request is too large for it{tail}; lower segment_chars (chat) or batch (embedder)"
@@ -165,6 +168,8 @@ def status_failure(
 
 
 def _about_key(where: str, status: int, endpoint: Endpoint, key: str | None, tail: str) -> str:
+    if status == 403 and key is None:
+        return f"{where}: access is refused; it may want a key ({endpoint.variable}) or be no model server at all{tail}"
     if status == 403:
         return f"{where}: the key of {endpoint.variable} may not use {endpoint.model!r}{tail}"
     if endpoint.withheld:
