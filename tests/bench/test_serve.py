@@ -60,7 +60,7 @@ def test_stages_are_measured_against_the_same_requests_sent_raw(scripted_server:
 
 
 def test_tokens_that_the_server_did_not_count_are_a_fault(scripted_server: Any, tmp_path: Path) -> None:  # noqa: F811
-    scripted_server.play(default={"usage": {"prompt_tokens": 1, "completion_tokens": 1}})
+    scripted_server.play(default={"usage": {"prompt_tokens": 9000, "completion_tokens": 1}})
     result = serve(tmp_path, "--chat", scripted_server.model())
     assert isinstance(result.exception, PrismemError) and result.exception.exit_code == 9
     assert any("the server" in fault for stage in records(tmp_path).values() for fault in stage["faults"])

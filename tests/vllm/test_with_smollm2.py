@@ -1,4 +1,4 @@
-"""A real instruct model, SmolLM2-135M, under a real vLLM: plans and extractions that a grammar holds, streams, tokens."""
+"""A real instruct model, SmolLM2-135M, under a real vLLM: plans and extractions held by a grammar, streams, tokens."""
 
 from __future__ import annotations
 
