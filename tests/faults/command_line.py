@@ -26,7 +26,10 @@ def start(*words: str | Path, variables: Mapping[str, str] | None = None) -> sub
 def prismem(*words: str | Path, variables: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     """Run the command to its end."""
     with start(*words, variables=variables) as process:
-        out, err = process.communicate(timeout=240)
+        try:
+            out, err = process.communicate(timeout=240)
+        finally:
+            process.kill()
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
