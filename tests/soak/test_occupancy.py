@@ -45,14 +45,16 @@ def test_slots_are_full_and_the_engine_is_out_of_the_way(own_server, data_dir: P
     assert process.returncode == 0
     result = json.loads(output)
     total = result["timing"]["total"]
-    print(json.dumps(result["timing"], indent=1), f"{max(memory):.0f} MB at most", own_server.state["peak"], "at a time")
+    print(
+        json.dumps(result["timing"], indent=1), f"{max(memory):.0f} MB at most", own_server.state["peak"], "at a time"
+    )
     assert result["programs"]["seed"]["scored"] == 1157
     assert total["occupancy"] >= 0.9
     assert total["own_share"] <= 0.1
     assert own_server.state["peak"] <= SLOTS
-    # What was held when a quarter of the time had passed is about what was held at any later time.
-    settled = max(memory[: max(1, len(memory) // 4)])
-    assert max(memory) <= settled * 1.25 + 16
+    # Modules for scoring are loaded late; beyond them a run holds what it has to hold: replies and retrieved texts.
+    settled = max(memory[: max(1, len(memory) // 2)])
+    assert max(memory) <= settled + 96
     assert result["models"]["total"]["input_tokens"] == own_server.totals["prompt_tokens"]
     assert result["models"]["total"]["output_tokens"] == own_server.totals["completion_tokens"]
 

@@ -29,7 +29,7 @@ from prismem_core.pipeline.segment import SEGMENT_CHARS, Group, Segment, segment
 from prismem_core.pipeline.stage_clock import StageClock
 from prismem_core.pipeline.structured import Answered, CompletesWithSalt
 from prismem_core.pipeline.trace import Failure, StageUsage, Trace
-from prismem_core.pipeline.windows import in_window
+from prismem_core.pipeline.windows import in_window, under_way
 from prismem_core.program.interface import COLLECTION_VERSION, Interface, ProgramInterface
 from prismem_core.program.program import Program
 from prismem_core.program.sandbox import CollectionLimits, Limits, Sandbox
@@ -44,8 +44,9 @@ class PipelineSettings:
     """Settings that enter keys, but for `workers`, `copies`, `device`, `frozen_bytes` and `verify_reuse`, which never
     change a result.
 
-    `workers` threads run stages. Up to `copies` queries of a memory are under way, of all of them as many compute as
-    there are cores; what runs after one that fails: `in_window`. `device` screens searches (`ops.screened`). Built
+    `workers` threads run stages. Up to `copies` queries of a memory are under way, more where a model takes calls of
+    several threads (`under_way`), of all of them as many compute as there are cores; what runs after one that fails:
+    `in_window`. `device` screens searches (`ops.screened`). Built
     memories of up to `frozen_bytes` private memory are kept for the next program (None: `default_budget`, 0: none), and
     the share `verify_reuse` of those that are used again is built again to compare.
     """
@@ -289,6 +290,9 @@ class Pipeline:
         for position, (history_id, _) in enumerate(questions):
             if traces[position].failure is None:
                 positions.setdefault(history_id, []).append(position)
+        memories, copies = under_way(
+            len(positions), self.settings.workers, self.settings.copies, self._chat, self._embedder
+        )
         done = [0]
         total = sum(map(len, positions.values()))
         stopping = threading.Event()
@@ -300,7 +304,7 @@ class Pipeline:
             try:
                 asked = positions[history_id]
                 calls = [partial(self._retrieve_one, program, memory, keys, traces[i]) for i in asked]
-                with closing(in_window(calls, self.settings.copies, _failed, stopping)) as found:
+                with closing(in_window(calls, copies, _failed, stopping)) as found:
                     for position, result in zip(asked, found, strict=False):
                         results[position] = result
                         if isinstance(result, Failure):
@@ -317,7 +321,7 @@ class Pipeline:
             finally:
                 memory.close()
 
-        with ThreadPoolExecutor(max(1, self.settings.workers)) as pool:
+        with ThreadPoolExecutor(memories) as pool:
             try:
                 outcomes = dict(zip(positions, pool.map(one, positions), strict=True))
             except BaseException:

@@ -59,7 +59,7 @@ class StageClock:
 
     def report(self) -> dict[str, Any]:
         """By stage and in total: `wall_seconds`, `waiting_seconds` (a call under way), `own_seconds`, `calls`, and
-        `occupancy` of the slots of the models at work (None where no model has slots).
+        `occupancy`: the share of its slots that the busiest model's calls took (None where no model was called).
 
         The occupancy of the whole is that of the stages that call a model, weighted by their time.
         """
@@ -83,12 +83,11 @@ class StageClock:
     def _row(self, stage: _Stage) -> dict[str, Any]:
         used = {i: reading for i, reading in stage.readings.items() if reading.calls}
         waiting = max((reading.busy_seconds for reading in used.values()), default=0.0)
-        slots = sum(self._meters[i].slots for i in used)
-        taken = sum(reading.slot_seconds for reading in used.values())
+        taken = max((reading.slot_seconds / self._meters[i].slots for i, reading in used.items()), default=None)
         return {
             "wall_seconds": stage.wall,
             "waiting_seconds": min(waiting, stage.wall),
             "own_seconds": max(0.0, stage.wall - waiting),
             "calls": sum(reading.calls for reading in used.values()),
-            "occupancy": taken / (slots * stage.wall) if slots and stage.wall else None,
+            "occupancy": taken / stage.wall if taken is not None and stage.wall else None,
         }

@@ -259,6 +259,11 @@ class CachedEmbedder:
         self._dimension: int | None = None
 
     @property
+    def concurrent(self) -> bool:
+        """Whether calls of several threads go out side by side."""
+        return bool(getattr(self._embedder, "concurrent", False))
+
+    @property
     def meter(self) -> Meter | None:
         """The meter of the model's slots, where it has one."""
         return getattr(self._embedder, "meter", None)

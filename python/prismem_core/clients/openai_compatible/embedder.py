@@ -54,8 +54,13 @@ class OpenAIEmbedder(OpenAIClient):
     BudgetError as the chat does.
     """
 
+    concurrent = True
+    """Calls of several threads go out side by side."""
+
     def __init__(self, spec: ModelSpec, settings: ModelSettings, *, role: str = "embedding") -> None:
         super().__init__(spec, settings, role)
+        # Texts worth handing over at once: enough to fill slots, few enough that rows are stored soon.
+        self.chunk = settings.batch * min(settings.concurrency, 16)
         self.split_texts = 0
         self._dimension = settings.dimension
         self._batch = settings.batch
