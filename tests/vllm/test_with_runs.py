@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from prismem_core.jobs.evolution_job import LEDGER
-from tests.vllm.conftest import ROOT, Place, toml_value
+from tests.vllm.conftest import ENGINE, ROOT, Place, toml_value
 
 _PATIENCE_SECONDS = 600.0
 _LINES_BEFORE_THE_END = 6
@@ -47,8 +47,8 @@ def write_data(path: Path) -> Path:
     return path
 
 
-def write_settings(path: Path, place: Place) -> Path:
-    """Settings whose task model is the one at a place; failures are told at once."""
+def write_settings(path: Path, place: Place, embedder: Path | None = None) -> Path:
+    """Settings whose task model is the one at a place, with an embedder in this process; failures are told at once."""
     table = {
         "model": place.spec,
         "temperature": 1.0,
@@ -56,8 +56,13 @@ def write_settings(path: Path, place: Place) -> Path:
         "timeout_seconds": 120.0,
         **place.settings,
     }
-    text = "[job]\nembedder = 'hashing'\nmax_tokens = 1000\n[evolution]\nT1 = 1\nT2 = 1\nT3 = 1\n[models.task]\n"
-    path.write_text(text + "".join(f"{k} = {toml_value(v)}\n" for k, v in table.items()), encoding="utf-8")
+    rows: dict[str, Any] = {"model": "hashing"}
+    if embedder is not None:
+        rows = {"model": f"vllm:{embedder}", "engine": ENGINE}
+    text = "[job]\nmax_tokens = 1000\n[evolution]\nT1 = 1\nT2 = 1\nT3 = 1\n"
+    for name, values in (("task", table), ("embedding", rows)):
+        text += f"[models.{name}]\n" + "".join(f"{key} = {toml_value(value)}\n" for key, value in values.items())
+    path.write_text(text, encoding="utf-8")
     return path
 
 
@@ -159,3 +164,39 @@ def test_a_run_whose_model_was_killed_is_resumed_and_pays_nothing_twice(
         new = after[len(before) :]
         counted = (sum(line["input_tokens"] for line in new), sum(line["output_tokens"] for line in new))
         assert counted == chat_place.server.tokens()
+
+
+def test_an_evaluation_says_what_the_server_counted_and_leaves_stdout_clean(
+    tmp_path: Path, chat_place: Place, tiny_embedder: Path
+) -> None:
+    in_process = chat_place.server is None
+    data = write_data(tmp_path / "lake.jsonl")
+    settings = write_settings(tmp_path / "settings.toml", chat_place, tiny_embedder if in_process else None)
+    before = (0, 0) if in_process else chat_place.server.tokens()
+    process = command("evaluate", "seed", "--data", str(data), "--part", "all", "--settings", str(settings), "--json")
+    code, output, errors = ended(process)
+    assert code == 0, errors
+    result = json.loads(output)
+    assert list(result["programs"]) == ["seed"] and result["failed"] == {}
+    spent = {name: usage for name, usage in result["calls"].items() if name.startswith("chat/")}
+    assert {"chat/extract", "chat/plan", "chat/answer"} <= set(spent)
+    if in_process:
+        rows = [usage for name, usage in result["calls"].items() if name.startswith("embedder/")]
+        assert sum(usage["input_tokens"] for usage in rows) > 0
+    else:
+        after = chat_place.server.tokens()
+        paid = tuple(sum(usage[kind] for usage in spent.values()) for kind in ("input_tokens", "output_tokens"))
+        assert paid == (after[0] - before[0], after[1] - before[1])
+
+
+def test_a_model_that_is_not_there_is_one_clear_line(tmp_path: Path, tiny_chat: Path) -> None:
+    data = write_data(tmp_path / "lake.jsonl")
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "config.json").write_text('{"model_type": "no-such-model"}', encoding="utf-8")
+    for model, said in ((tmp_path / "absent", "there is no model directory"), (broken, "vLLM could not start")):
+        chat = ("--chat", f"vllm:{model}", "--embedder", "hashing")
+        code, _, errors = ended(command("evaluate", "seed", "--data", str(data), "--part", "all", *chat))
+        told = [line for line in errors.splitlines() if line.startswith("prismem:")]
+        assert code == 7 and len(told) == 1 and said in told[0], errors
+        assert "Traceback" not in errors

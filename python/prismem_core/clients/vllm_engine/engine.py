@@ -73,7 +73,7 @@ class Engine:
             if self._llm is None:
                 before = set(multiprocessing.active_children())
                 self._llm = self._make()
-                processes = [child for child in multiprocessing.active_children() if child not in before]
+                processes = _processes(self._llm.llm_engine, before)
                 self._thread = threading.Thread(target=self._drive, args=(self._llm,), name="vllm", daemon=True)
                 self._thread.start()
                 if processes:
@@ -253,6 +253,13 @@ class Engine:
 
 def _refused(name: str, error: Exception) -> RoleError:
     return RoleError(f"vLLM refuses a call of {name}: {told(error)}")
+
+
+def _processes(engine: Any, before: set[Any]) -> list[Any]:
+    """The processes that the engine runs in: those that vLLM keeps, or else those that have come up with it."""
+    resources = getattr(getattr(engine, "engine_core", None), "resources", None)
+    kept = getattr(getattr(resources, "engine_manager", None), "processes", None)
+    return list(kept) if kept else [child for child in multiprocessing.active_children() if child not in before]
 
 
 def _end(engine: Any) -> None:
