@@ -20,8 +20,10 @@ from prismem_core.cli.models import (
     model_values,
 )
 from prismem_core.cli.options import (
+    Corrections,
     Data,
     Device,
+    Exclude,
     InterfaceOption,
     Require,
     Sets,
@@ -31,6 +33,7 @@ from prismem_core.cli.options import (
     VerifyReuse,
     Workers,
     parse_sets,
+    parts_of,
 )
 
 
@@ -41,6 +44,9 @@ def evaluate_command(
     ],
     data: Data,
     split: SplitFile = None,
+    exclude: Exclude = None,
+    corrections: Corrections = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Seed of a split that is drawn; 0 by default.")] = None,
     part: Annotated[str, typer.Option("--part", help="train, valid, test or all.")] = "test",
     chat: ChatOption = None,
     judge: JudgeOption = None,
@@ -70,7 +76,6 @@ def evaluate_command(
     from prismem_core.jobs.evaluation_job import evaluate_programs, evaluation_tables
     from prismem_core.jobs.settings import JobSettings, load_job_settings
     from prismem_core.runs.report.terminal import draw, isolation_text, make_console
-    from prismem_core.tasks.datasets import read_split
 
     job_sets, unknown = parse_sets(sets, set(JobSettings.model_fields))
     if unknown:
@@ -87,7 +92,7 @@ def evaluate_command(
     }
     given_values = {key: value for key, value in given.items() if value is not None}
     job, _ = load_job_settings(settings, merged(job_sets, given_values), {})
-    parts = None if split is None else read_split(split)
+    parts = parts_of(split, data, seed)
     console = make_console()
 
     def announce(text: str) -> None:
@@ -105,6 +110,8 @@ def evaluate_command(
         announce,
         unsafe=unsafe_no_sandbox,
         on_isolation=tell_isolation,
+        exclude=exclude,
+        corrections=corrections,
     )
     if as_json:
         print(json.dumps(result, ensure_ascii=False, indent=2))

@@ -21,8 +21,10 @@ from prismem_core.cli.models import (
     model_values,
 )
 from prismem_core.cli.options import (
+    Corrections,
     Data,
     Device,
+    Exclude,
     InterfaceOption,
     Require,
     Sets,
@@ -32,6 +34,7 @@ from prismem_core.cli.options import (
     VerifyReuse,
     Workers,
     parse_sets,
+    parts_of,
 )
 from prismem_core.cli.progress import ProgressObserver
 
@@ -43,6 +46,8 @@ def evolve_command(
     data: Data,
     run: Annotated[Path, typer.Option("--run", help="Directory of the run; missing or empty.", show_default=False)],
     split: SplitFile = None,
+    exclude: Exclude = None,
+    corrections: Corrections = None,
     strategy: Annotated[str | None, typer.Option("--strategy", help="prismem or holistic.")] = None,
     start: Annotated[
         str | None, typer.Option("--start", help="Program to start from: a file or a library name; seed by default.")
@@ -83,7 +88,6 @@ def evolve_command(
     """
     from prismem_core.jobs.evolution_job import EvolutionJob, start_run, start_source
     from prismem_core.jobs.settings import JobSettings, load_job_settings
-    from prismem_core.tasks.datasets import read_split
 
     job_sets, evolution_sets = parse_sets(sets, set(JobSettings.model_fields))
     job_settings, evolution_settings = load_job_settings(
@@ -112,11 +116,13 @@ def evolve_command(
     )
     job = EvolutionJob(
         data if data == "sample" else str(Path(data).absolute()),
-        None if split is None else read_split(split),
+        parts_of(split, data, evolution_settings.seed),
         job_settings,
         evolution_settings,
         start_source(start),
         None if cache is None else str(cache.absolute()),
+        None if exclude is None else str(exclude.absolute()),
+        None if corrections is None else str(corrections.absolute()),
     )
     _follow(
         run,

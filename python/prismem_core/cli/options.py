@@ -28,7 +28,17 @@ Data = Annotated[
 ]
 SplitFile = Annotated[
     Path | None,
-    typer.Option("--split", help='JSON file {"train": [...], "valid": [...], "test": [...]} of conversation ids.'),
+    typer.Option(
+        "--split",
+        help='A named split (`prismem data list`), or a JSON file {"train": [...], "valid": [...], "test": [...]} of '
+        "conversation ids.",
+    ),
+]
+Exclude = Annotated[
+    Path | None, typer.Option("--exclude", help="List of questions and conversations to leave out (docs/data.md).")
+]
+Corrections = Annotated[
+    Path | None, typer.Option("--corrections", help="List of corrected answers and the like (docs/data.md).")
 ]
 SettingsFile = Annotated[
     Path | None, typer.Option("--settings", help="TOML file with the tables job and evolution (docs/settings.md).")
@@ -71,6 +81,21 @@ VerifyReuse = Annotated[
     ),
 ]
 Workers = Annotated[int | None, typer.Option("--workers", help="Threads; never changes a result.", min=1)]
+
+
+def parts_of(split: Path | None, data: str, seed: int | None) -> dict[str, tuple[str, ...]] | None:
+    """The parts of a split given by name or file, None where none is; a sample is drawn from the data set with `seed`.
+
+    Raises DataError for one that is neither.
+    """
+    if split is None:
+        return None
+    from prismem_core.tasks.datasets import load, read_split
+    from prismem_core.tasks.datasets.named_splits import NAMED_SPLITS
+
+    named = NAMED_SPLITS.get(str(split))
+    drawn = named is not None and bool(named.samples)
+    return dict(read_split(split, load(data) if drawn else None, seed or 0))
 
 
 def parse_sets(pairs: list[str] | None, job_keys: set[str]) -> tuple[dict[str, Any], dict[str, Any]]:

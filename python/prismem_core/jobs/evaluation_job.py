@@ -39,20 +39,23 @@ def evaluate_programs(
     *,
     unsafe: bool = False,
     on_isolation: OnIsolation = untold,
+    exclude: Path | None = None,
+    corrections: Path | None = None,
 ) -> dict[str, Any]:
     """Summaries by program name, as plain JSON.
 
     `part` is `train`, `valid`, `test` or `all`; `all` takes every question and needs no split. `questions` names a
     JSON Lines file that gets one row a program and question, `announce` gets the lines on what was loaded,
     `on_isolation` what confines the programs (the result holds it, too); `unsafe` lets them run where they cannot be
-    confined. Raises ProgramError for a program that does not load (before any is run). One that fails while it runs
-    stands under `failed` with the reason, and costs the others nothing.
+    confined. `exclude` and `corrections` are lists of the user (docs/data.md). Raises ProgramError for a program that
+    does not load (before any is run). One that fails while it runs stands under `failed` with the reason, and costs the
+    others nothing.
     """
     if part not in PARTS:
         raise SettingsError(f"unknown part {part!r}; expected one of: {', '.join(PARTS)}")
     if unsafe and cache is not None:
         raise SettingsError(UNSAFE_CACHE)
-    dataset = load(data)
+    dataset = load(data, exclude=exclude, corrections=corrections)
     task_ids = _task_ids(dataset, parts, part)
     sources = {name: start_source(name) for name in programs}
     if questions is not None:

@@ -52,6 +52,8 @@ class EvolutionJob:
     evolution: EvolutionSettings
     start: str
     cache: str | None = None
+    exclude: str | None = None
+    corrections: str | None = None
 
 
 def silent(text: str) -> None:
@@ -127,6 +129,8 @@ def _start(
             "start": job.start,
             "scoring": scoring_identity(job.job),
             "cache": job.cache,
+            "exclude": job.exclude,
+            "corrections": job.corrections,
         },
         confinement.isolation.to_json(),
     )
@@ -176,6 +180,8 @@ def resume_run(
             build_settings(manifest.settings),
             extra["start"],
             extra["cache"],
+            extra.get("exclude"),
+            extra.get("corrections"),
         )
     except (KeyError, TypeError) as error:
         raise RunError(
@@ -203,7 +209,8 @@ def _check_cache(job: EvolutionJob, unsafe: bool) -> None:
 
 
 def _prepare(job: EvolutionJob) -> tuple[Dataset, Split]:
-    dataset = load(job.data)
+    lists = (None if name is None else Path(name) for name in (job.exclude, job.corrections))
+    dataset = load(job.data, **dict(zip(("exclude", "corrections"), lists, strict=True)))
     split = dataset.split(job.parts)
     for part in ("train", "valid"):
         if not getattr(split, part):

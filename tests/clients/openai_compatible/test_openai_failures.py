@@ -13,6 +13,7 @@ import pytest
 from prismem_core.clients.openai_compatible.context_limits import lengths_in
 from prismem_core.clients.openai_compatible.endpoint import is_local
 from prismem_core.clients.openai_compatible.failures import retry_after
+from prismem_core.clients.openai_compatible.pace import Pace
 from prismem_core.clients.openai_compatible.server_text import message_of, quoted
 from prismem_core.errors import RoleError
 from prismem_core.roles.account import Account
@@ -87,6 +88,32 @@ def test_a_hint_beyond_the_deadline_ends_the_call(make: Any, scripted_server: An
     text = failure(make.chat(scripted_server, deadline_seconds=30.0))
     assert "asks to wait 900 s" in text
     assert time.monotonic() - begun < 20
+
+
+def test_many_slots_find_the_pace_of_a_limited_server(make: Any, scripted_server: Any) -> None:
+    scripted_server.play(rate={"per_second": 40, "burst": 5})
+    chat = make.chat(scripted_server, concurrency=64, retries=8)
+    requests = [ChatRequest("ask", "", f"Grade {i}.") for i in range(150)]
+    assert len(chat.complete(requests)) == 150
+    assert len(scripted_server.requests()) < 2 * 150
+
+
+def test_a_pace_slows_once_for_calls_that_were_under_way_together() -> None:
+    now = [0.0]
+    pace = Pace(lambda: now[0])
+    assert [pace.turn() for _ in range(3)] == [0, 0, 0]
+    now[0] = 1.0
+    for _ in range(3):
+        pace.refused(0.0)
+    assert pace.spacing == 0.02
+    assert [pace.turn() for _ in range(3)] == pytest.approx([0, 0.02, 0.04])
+    pace.refused(1.1)
+    assert pace.spacing == 0.02
+    pace.refused(1.3)
+    assert pace.spacing == pytest.approx(0.03)
+    for _ in range(200):
+        pace.answered()
+    assert pace.spacing == 0
 
 
 def test_hints_in_every_form() -> None:

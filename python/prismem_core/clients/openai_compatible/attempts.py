@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import time
 from collections.abc import Awaitable, Callable
@@ -11,11 +12,13 @@ from typing import TYPE_CHECKING, TypeVar
 from prismem_core.clients.model_settings import ModelSettings
 from prismem_core.clients.openai_compatible.batches import Stopped
 from prismem_core.clients.openai_compatible.failures import PassingFailure
+from prismem_core.clients.openai_compatible.pace import Pace
 from prismem_core.errors import RoleError
 
 if TYPE_CHECKING:
     from tenacity import RetryCallState
 
+_LOGGER = logging.getLogger("prismem_core")
 T = TypeVar("T")
 FIRST_WAIT_SECONDS = 0.5
 LONGEST_WAIT_SECONDS = 60.0
@@ -37,6 +40,8 @@ class Attempts:
         self._timeout = settings.timeout_seconds
         self._random = random.Random()
         self._wait_until = 0.0
+        self._pace = Pace()
+        self._warned = False
         self._limiter: AsyncLimiter | None = None
         if settings.requests_per_minute is not None:
             # One at a time, evenly: a bucket of a whole minute would let all of them start at once.
@@ -53,8 +58,16 @@ class Attempts:
 
         async def attempt() -> T:
             await self._turn(stopped, begun)
-            left = self._deadline - (time.monotonic() - begun)
-            return await once(max(0.001, min(self._timeout, left)))
+            started = time.monotonic()
+            left = self._deadline - (started - begun)
+            try:
+                result = await once(max(0.001, min(self._timeout, left)))
+            except PassingFailure as failure:
+                if failure.rate:
+                    self._pace.refused(started)
+                raise
+            self._pace.answered()
+            return result
 
         async def nap(seconds: float) -> None:
             await _nap(seconds, stopped)
@@ -78,18 +91,25 @@ class Attempts:
             await self._limiter.acquire()
         pause = self._wait_until - time.monotonic()
         if pause > 0:
+            pause *= self._random.uniform(1.0, 1.1)
             left = self._deadline - (time.monotonic() - begun)
             if pause > left:
                 raise RoleError(
                     f"the server asks to wait {pause:.0f} s more, longer than deadline_seconds leaves; resume later or "
                     "raise it"
                 )
-            await _nap(pause * self._random.uniform(1.0, 1.1), stopped)
+            await _nap(pause, stopped)
+        turn = self._pace.turn()
+        if turn > 0:
+            await _nap(turn, stopped)
         if stopped.is_set():
             raise Stopped
 
     def _wait(self, state: RetryCallState) -> float:
         failure = _failure_of(state)
+        if not self._warned:
+            self._warned = True
+            _LOGGER.warning("%s; such calls are tried again", failure.what)
         exponential = FIRST_WAIT_SECONDS * 2.0 ** min(20, state.attempt_number - 1)
         own = min(LONGEST_WAIT_SECONDS, exponential) * self._random.uniform(0.5, 1.0)
         if failure.hint is None:

@@ -24,13 +24,18 @@ _ABOUT_THE_REQUEST = re.compile(
 
 
 class PassingFailure(Exception):
-    """A failure that may pass: `hint` is the server's wish in seconds, `few` says that few tries are enough."""
+    """A failure that may pass: `hint` is the server's wish in seconds, `few` says that few tries are enough, `rate`
+    that calls come too fast.
+    """
 
-    def __init__(self, what: str, *, hint: float | None = None, few: bool = False, advice: str = "") -> None:
+    def __init__(
+        self, what: str, *, hint: float | None = None, few: bool = False, rate: bool = False, advice: str = ""
+    ) -> None:
         super().__init__(what)
         self.what = what
         self.hint = hint
         self.few = few
+        self.rate = rate
         self.advice = advice
 
 
@@ -138,7 +143,7 @@ def status_failure(
         kind = f"{code.get('code')} {code.get('type')}" if isinstance(code, dict) else ""
         if _SPENT.search(kind) or _SPENT.search(message):
             return RoleError(f"{where}: the account has no quota left; top it up and resume{tail}")
-        return PassingFailure(f"{where} (rate limit){tail}", hint=hint, advice="lower concurrency")
+        return PassingFailure(f"{where} (rate limit){tail}", hint=hint, rate=True, advice="lower concurrency")
     if status in (401, 403):
         return RoleError(_about_key(where, status, endpoint, key, tail if status == 403 else ""))
     if status in (404, 405):
