@@ -43,9 +43,9 @@ class Application:
         elif scope["path"] == "/metrics":
             await _send(send, 200, self._metrics().encode(), {"content-type": "text/plain"})
         else:
-            await self._serve(scope, body, send)
+            await self._serve(scope, body, receive, send)
 
-    async def _serve(self, scope: Any, raw: bytes, send: Any) -> None:
+    async def _serve(self, scope: Any, raw: bytes, receive: Any, send: Any) -> None:
         endpoint = ENDPOINTS.get(scope["path"], "")
         if not endpoint:
             await _send(send, 404, b'{"detail":"Not Found"}')
@@ -65,6 +65,9 @@ class Application:
         entry["behaviour"] = plain(behaviour)
         self.record.arrive(entry)
         try:
+            if behaviour.hang == "head":
+                await _until_gone(receive)
+                raise Dropped
             await self._play(scope, entry, behaviour, send)
         except Dropped:
             pass
@@ -82,8 +85,6 @@ class Application:
             await asyncio.sleep(behaviour.latency + behaviour.jitter * self._random.random())
         if behaviour.hold:
             await self.released.wait()
-        if behaviour.hang == "head":
-            await asyncio.Event().wait()
         if behaviour.status != 200 or behaviour.html or behaviour.body is not None:
             await self._error(entry, behaviour, scope, send)
             return
@@ -189,6 +190,12 @@ class Application:
         lines.append(f"vllm:num_requests_running {self.record.under_way}.0")
         lines += ["vllm:prefix_cache_queries_total 0.0", "vllm:prefix_cache_hits_total 0.0"]
         return "\n".join(lines) + "\n"
+
+
+async def _until_gone(receive: Any) -> None:
+    """Return when the client has closed the connection."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 async def _body(receive: Any) -> bytes:

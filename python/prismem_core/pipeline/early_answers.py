@@ -41,7 +41,7 @@ class EarlyAnswers:
         settings: AnswerSettings,
         salt: str,
         early: bool,
-        give_up: Callable[[], None],
+        give_up: Callable[[BaseException], None],
     ) -> None:
         self._chat = chat
         self._interface = interface
@@ -86,5 +86,5 @@ class EarlyAnswers:
         if self._pool is None:
             return
         if error is not None:
-            self._give_up()
+            self._give_up(error)
         self._pool.shutdown(wait=True, cancel_futures=error is not None)

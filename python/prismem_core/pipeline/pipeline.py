@@ -238,10 +238,11 @@ class Pipeline:
         """Whether calls of several threads go out side by side, so that stages may share the model's slots."""
         return bool(getattr(self._chat, "concurrent", False))
 
-    def _stop_asking(self) -> None:
+    def _stop_asking(self, cause: BaseException) -> None:
         stop = getattr(self._chat, "stop", None)
         if stop is not None:
-            stop()
+            # Who interrupts must not wait for replies that may take minutes.
+            stop(at_once=isinstance(cause, KeyboardInterrupt))
 
     def _extract_and_plan(
         self,
@@ -272,8 +273,8 @@ class Pipeline:
             planned = pool.submit(plan_all)
             try:
                 return self._extract(program, histories), planned.result()
-            except BaseException:
-                self._stop_asking()
+            except BaseException as cause:
+                self._stop_asking(cause)
                 raise
 
     def _retrieve_all(

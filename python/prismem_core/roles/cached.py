@@ -112,12 +112,14 @@ class CachedChat:
         """The meter of the model's slots, where it has one."""
         return getattr(self._chat, "meter", None)
 
-    def stop(self) -> None:
-        """Start no further call, from whichever thread; those under way are kept. For the end of a job that failed."""
+    def stop(self, *, at_once: bool = False) -> None:
+        """Start no further call, from whichever thread; those under way are kept, or given up `at_once`, where the
+        model can do so. For the end of a job that failed.
+        """
         self._stopped = True
         stop = getattr(self._chat, "stop", None)
         if stop is not None:
-            stop()
+            stop(at_once=at_once)
 
     def complete(self, requests: Sequence[ChatRequest], salt: str = "") -> list[ChatReply]:
         """Replies in the order of `requests`; equal requests are sent once. `salt` keeps runs of equal requests

@@ -54,9 +54,9 @@ class OpenAIClient:
         self._answered = False
         self._said: set[str] = set()
 
-    def stop(self) -> None:
-        """Begin no further call of those that were asked for; the ones under way are handed over."""
-        self._loop.tell(self._slots.stop_all)
+    def stop(self, *, at_once: bool = False) -> None:
+        """Begin no further call of those that were asked for; the ones under way are handed over, or given up."""
+        self._loop.tell(self._slots.fail_all if at_once else self._slots.stop_all)
 
     def close(self) -> None:
         """End calls, connections and the thread; a later call opens them anew."""
