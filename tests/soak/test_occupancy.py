@@ -1,4 +1,4 @@
-"""A LoCoMo evaluation on a server with a second of latency: full slots, little time of the engine's own, flat memory."""
+"""A LoCoMo evaluation on a server with a second of latency: full slots, an engine out of the way, flat memory."""
 
 from __future__ import annotations
 
