@@ -81,8 +81,9 @@ def test_extraction_planning_and_answering_hold_their_schemas(chat: Any) -> None
     replies = answer(cached, INTERFACE, QUESTIONS, ["Ana rowed."] * len(QUESTIONS), max_tokens=40)
     assert len(replies) == len(QUESTIONS) and any(reply.text for reply in replies)
     assert all(0 < reply.output_tokens <= 40 for reply in replies)
-    spent = {role: (u.calls, u.input_tokens, u.output_tokens) for (role, _), u in ledger.totals().items()}
-    assert sum(calls for calls, _, _ in spent.values()) >= len(SEGMENTS)
+    stages = {stage: usage for (_, stage), usage in ledger.totals().items()}
+    assert stages["extract"].calls >= len(SEGMENTS) and stages["plan"].calls >= len(QUESTIONS)
+    assert stages["answer"].output_tokens == sum(reply.output_tokens for reply in replies)
 
 
 def test_tokens_are_those_that_the_server_counts(chat: Any, chat_place: Place) -> None:
@@ -100,14 +101,14 @@ def test_tokens_are_those_that_the_server_counts(chat: Any, chat_place: Place) -
 def test_64_calls_are_in_flight_and_keep_their_order(chat_place: Place, chat: Any) -> None:
     client = make_chat(chat_place, concurrency=64, extra_body={"ignore_eos": True})
     try:
-        requests = [ask(f"Say number {i}.", max_tokens=8 + i) for i in range(64)]
+        requests = [ask(f"Say number {i}.", max_tokens=150 + i) for i in range(64)]
         seen = []
         replies: list[ChatReply | None] = [None] * 64
         for position, reply in client.complete_each(requests):
             seen.append(client.meter.under_way)
             replies[position] = reply
         # With the end of a reply ignored each is as long as it may be, which tells it from the others.
-        assert [reply.output_tokens for reply in replies if reply] == [8 + i for i in range(64)]
+        assert [reply.output_tokens for reply in replies if reply] == [150 + i for i in range(64)]
         assert all(reply is not None and reply.finish_reason == "length" for reply in replies)
         assert max(seen) >= 56 and client.meter.read().calls == 64
     finally:
