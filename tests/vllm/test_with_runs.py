@@ -173,11 +173,11 @@ def test_an_evaluation_says_what_the_server_counted_and_leaves_stdout_clean(
     data = write_data(tmp_path / "lake.jsonl")
     settings = write_settings(tmp_path / "settings.toml", chat_place, tiny_embedder if in_process else None)
     before = (0, 0) if in_process else chat_place.server.tokens()
-    process = command("evaluate", "seed", "--data", str(data), "--part", "all", "--settings", str(settings), "--json")
-    code, output, errors = ended(process)
+    arguments = ["--data", str(data), "--part", "all", "--settings", str(settings), "--json"]
+    code, output, errors = ended(command("evaluate", "seed", "naive_rag", *arguments))
     assert code == 0, errors
     result = json.loads(output)
-    assert list(result["programs"]) == ["seed"] and result["failed"] == {}
+    assert list(result["programs"]) == ["seed", "naive_rag"] and result["failed"] == {}
     spent = {name: usage for name, usage in result["calls"].items() if name.startswith("chat/")}
     assert {"chat/extract", "chat/plan", "chat/answer"} <= set(spent)
     if in_process:
