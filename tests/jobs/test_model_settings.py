@@ -39,10 +39,10 @@ def test_a_model_is_named_in_one_word(text: str, kind: str, model: str, url: str
         ("gpt-5.5", "unknown model 'gpt-5.5'"),
         ("openai:", "unknown model"),
         ("vllm: ", "unknown model"),
-        ("openai:@http://h/v1", "names a server without a model"),
-        ("openai:m@ftp://h/v1", "does not begin with http:// or https://"),
-        ("openai:m@localhost:8000/v1", "does not begin with http:// or https://"),
-        ("openai:m@", "does not begin with http:// or https://"),
+        ("openai:@http://h/v1", "names a server without http:// or https://, or no model"),
+        ("openai:m@ftp://h/v1", "names a server without http:// or https://"),
+        ("openai:m@localhost:8000/v1", "names a server without http:// or https://"),
+        ("openai:m@", "names a server without http:// or https://"),
         ("openai:m@http://user:pass@h/v1", "holds a user, a password or a query"),
         ("openai:m@https://h/v1?api_key=abc", "holds a user, a password or a query"),
         ("openai:m@http://:8000", "names no host"),
@@ -163,7 +163,7 @@ def test_a_server_that_has_moved_keeps_the_identity_of_its_models() -> None:
     for pair in ("http://nowhere/v1=http://other/v1", URL):
         with pytest.raises(SettingsError, match=f"the run has {URL}"):
             with_moved_servers(settings, [pair])
-    with pytest.raises(SettingsError, match="does not begin with http"):
+    with pytest.raises(SettingsError, match="'nowhere' is no URL of a server"):
         with_moved_servers(settings, [f"{URL}=nowhere"])
 
 
@@ -183,3 +183,15 @@ def test_record_and_replay_contradict_each_other(tmp_path: Path) -> None:
         ModelClients(both)
     with pytest.raises(SettingsError, match="no model call to record"):
         ModelClients(build_job_settings({"record": str(tmp_path / "a")}))
+
+
+def test_a_settings_file_is_read_once(tmp_path: Path) -> None:
+    import os
+    import threading
+
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=("[job]\nworkers = 7\n[evolution]\nT1 = 4\n",), daemon=True)
+    writer.start()
+    job, evolution = load_job_settings(pipe, {}, {})
+    assert (job.workers, evolution.T1) == (7, 4)

@@ -54,15 +54,9 @@ def parse_model(text: str, offline: tuple[str, ...] = ("offline",)) -> ModelSpec
     if kind == "vllm":
         return ModelSpec("vllm", rest)
     match = _WITH_URL.fullmatch(rest)
-    if match is None and _WITH_HOST.fullmatch(rest):
-        raise SettingsError(f"model {text!r} names a server without http:// or https://; {_EXPECTED}")
     if match is None:
-        # A slip in the URL must not send a private conversation to a server that nobody named.
-        if "://" in rest or "@" in rest:
-            raise SettingsError(
-                f"model {text!r} names a server without a model, or one whose URL does not begin with http:// or "
-                f"https://; {_EXPECTED}"
-            )
+        if "://" in rest or rest.endswith("@") or _WITH_HOST.fullmatch(rest):
+            raise SettingsError(f"model {text!r} names a server without http:// or https://, or no model; {_EXPECTED}")
         return ModelSpec("openai", rest, OPENAI_URL)
     url = match["url"].rstrip("/")
     try:

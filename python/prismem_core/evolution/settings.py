@@ -66,21 +66,28 @@ def load_settings(
     A top-level key other than `evolution` and `other_tables` (read elsewhere) raises SettingsError, as do a missing and
     a broken file.
     """
-    values: dict[str, Any] = {}
-    if path is not None:
-        document = read_toml(path)
-        tables = ["evolution", *other_tables]
-        for key in document:
-            if key not in tables:
-                at_home = key in EvolutionSettings.model_fields
-                hint = "; it belongs into the table [evolution]" if at_home else _hint(key, tables)
-                raise SettingsError(f"{path}: unknown key {key!r}{hint}")
-        table = document.get("evolution", {})
-        if not isinstance(table, Mapping):
-            raise SettingsError(f"{path}: evolution must be a table, written [evolution]")
-        values.update(table)
-    values.update({key: value for key, value in (overrides or {}).items() if value is not None})
-    return build_settings(values)
+    return settings_in({} if path is None else read_toml(path), path, overrides, other_tables=other_tables)
+
+
+def settings_in(
+    document: Mapping[str, Any],
+    path: str | Path | None,
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    other_tables: Collection[str] = (),
+) -> EvolutionSettings:
+    """As `load_settings`, from the document that was read at `path`; `other_tables` are read elsewhere."""
+    tables = ["evolution", *other_tables]
+    for key in document:
+        if key not in tables:
+            at_home = key in EvolutionSettings.model_fields
+            hint = "; it belongs into the table [evolution]" if at_home else _hint(key, tables)
+            raise SettingsError(f"{path}: unknown key {key!r}{hint}")
+    table = document.get("evolution", {})
+    if not isinstance(table, Mapping):
+        raise SettingsError(f"{path}: evolution must be a table, written [evolution]")
+    given = {key: value for key, value in (overrides or {}).items() if value is not None}
+    return build_settings({**table, **given})
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:

@@ -184,7 +184,8 @@ def with_moved_servers(settings: JobSettings, moved: Sequence[str]) -> JobSettin
             spec, model = specs[role], models[role]
             named = {"model": str(replace(spec, url=new)), "identity": model.identity or str(spec)}
             models[role] = model.model_copy(update=named)
-            spec_of(role, models[role])
+            if spec_of(role, models[role]).url != new:
+                raise SettingsError(f"--moved {pair!r}: {new!r} is no URL of a server; write OLD_URL=NEW_URL")
         # What a flag named stands in the tables now.
         settings = settings.model_copy(
             update={"models": models, "chat": None, "judge": None, "designer": None, "embedder": None}

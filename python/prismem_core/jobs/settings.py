@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from prismem_core.clients.model_settings import ModelSettings
 from prismem_core.errors import SettingsError
-from prismem_core.evolution.settings import EvolutionSettings, load_settings, read_toml, unknown_setting
+from prismem_core.evolution.settings import EvolutionSettings, read_toml, settings_in, unknown_setting
 from prismem_core.jobs.model_tables import (
     MAX_TOKENS,
     ROLES,
@@ -120,8 +120,8 @@ def load_job_settings(
 
     Raises SettingsError for a missing or broken file, an unknown table or key, and a value out of range.
     """
-    evolution_settings = load_settings(path, evolution, other_tables=("job", "models", "budget"))
-    document = read_toml(path) if path is not None else {}
+    document = {} if path is None else read_toml(path)
+    evolution_settings = settings_in(document, path, evolution, other_tables=("job", "models", "budget"))
     table = document.get("job", {})
     if not isinstance(table, Mapping):
         raise SettingsError(f"{path}: job must be a table, written [job]")
