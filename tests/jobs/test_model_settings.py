@@ -185,6 +185,13 @@ def test_record_and_replay_contradict_each_other(tmp_path: Path) -> None:
         ModelClients(build_job_settings({"record": str(tmp_path / "a")}))
 
 
+def test_a_key_where_a_name_should_stand_is_not_shown() -> None:
+    for value in ("sk-MARKED-9f8e7d6c5b", "sk_marked", ""):
+        with pytest.raises(SettingsError, match="key_env is no name of the variable") as caught:
+            build_job_settings({"models": {"task": {"key_env": value}}})
+        assert not value or value not in str(caught.value)
+
+
 def test_a_settings_file_is_read_once(tmp_path: Path) -> None:
     import os
     import threading

@@ -93,7 +93,9 @@ class ModelSettings(BaseModel):
     timeout_seconds: float = Field(default=600.0, gt=0, description="wait for one try of a call")
     deadline_seconds: float = Field(default=3600.0, gt=0, description="wait for a call with all its tries")
     retries: int = Field(default=8, ge=0, le=100, description="further tries after a failure that may pass")
-    key_env: str | None = Field(default=None, description="variable with the key; OPENAI_API_KEY by default")
+    key_env: str | None = Field(
+        default=None, pattern="^[A-Z_][A-Z0-9_]*$", description="name of the variable with the key, in capitals"
+    )
     price_input: float = Field(default=0.0, ge=0, description="money for a million input tokens")
     price_output: float = Field(default=0.0, ge=0, description="money for a million output tokens")
     budget_calls: int | None = Field(default=None, ge=0, description="cap on the role's calls")

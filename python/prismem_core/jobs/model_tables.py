@@ -84,4 +84,7 @@ def _build(kind: type[Any], table: Any, where: str, floats: tuple[str, ...]) -> 
         first = error.errors()[0]
         name = str(first["loc"][0])
         meaning = kind.model_fields[name].description
+        if name == "key_env":
+            # What stands there by mistake may be the key itself.
+            raise SettingsError(f"setting {where}.{name} is no {meaning}: keys come from the environment") from None
         raise SettingsError(f"setting {where}.{name} = {table[name]!r} ({meaning}): {first['msg']}") from None
