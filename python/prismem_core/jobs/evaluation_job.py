@@ -110,9 +110,8 @@ def evaluate_programs(
                 for outcome in evaluation.outcomes.values()
             ]
         result["models"] = model_usage(bench.ledger, prices(bench.clients.models))
-        timing = bench.pipeline.clock.report()
-        if timing["total"]["occupancy"] is not None:
-            result["timing"] = timing
+        if bench.clients.called:
+            result["timing"] = bench.pipeline.clock.report()
         result["calls"] = {f"{role}/{stage}": usage.to_dict() for (role, stage), usage in bench.ledger.totals().items()}
         if settings.interface == "engine":
             result["launches"] = bench.ledger.launches().to_dict()

@@ -49,6 +49,11 @@ class ModelClients:
         if self._record is not None:
             self._start_recording(Path(self._record))
 
+    @property
+    def called(self) -> bool:
+        """Whether a role has a model beyond the embedded default."""
+        return self.embedder is not None or any(chat is not None for chat in self.chats.values())
+
     def budget(self, settings: JobSettings, ledger: Ledger) -> Budget:
         """The caps of the settings, less what the ledger says was used."""
         spent: dict[str, Usage] = {}
