@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from tests.scripted_server.answers import count_tokens, vector
 
-from prismem_core.clients.openai_compatible.embedding_rows import read_rows, unit
-from prismem_core.clients.openai_compatible.text_pieces import joined, shares, split_text
+from prismem_core.clients.openai_compatible.embedding_rows import read_rows, shares
 from prismem_core.errors import BudgetError, RoleError
 from prismem_core.roles.account import Account
 from prismem_core.roles.budget import Allowance, Budget
@@ -263,28 +262,6 @@ def test_base64_is_read_where_a_server_insists() -> None:
     found = read_rows(answer({"index": 0, "embedding": text}), 1, "m")
     np.testing.assert_allclose(found.rows, [[0.6, 0.8]], rtol=1e-6)
     assert found.tokens == 3
-
-
-def test_rows_at_the_ends_of_the_range_have_length_one() -> None:
-    rows = unit(np.asarray([[3e-300, 4e-300], [3e300, 4e300], [0.0, 0.0]]))
-    np.testing.assert_allclose(rows, [[0.6, 0.8], [0.6, 0.8], [0, 0]], rtol=1e-6)
-
-
-def test_pieces_hold_every_word_and_part_no_pair() -> None:
-    text = words(301)
-    for count in (2, 3, 7, 50):
-        pieces = split_text(text, count)
-        assert " ".join(pieces) == text
-        assert abs(len(pieces) - count) <= 1
-    assert split_text("a", 2) == ["a"]
-    assert "".join(split_text("字" * 11, 3)) == "字" * 11
-    assert split_text("e\u0301" * 2, 2) == ["e\u0301"] * 2
-    assert split_text("aaae\u0301aa", 2) == ["aaae\u0301", "aa"]
-
-
-def test_the_row_of_a_whole_is_the_weighted_mean() -> None:
-    rows = [np.asarray([1.0, 0.0], np.float32), np.asarray([0.0, 1.0], np.float32)]
-    np.testing.assert_allclose(joined(rows, [3, 1]), np.asarray([3, 1]) / np.sqrt(10), rtol=1e-6)
 
 
 def test_shares_add_up() -> None:

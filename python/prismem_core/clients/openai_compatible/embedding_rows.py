@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from prismem_core.clients.long_texts import unit
 from prismem_core.errors import RoleError
 
 
@@ -43,16 +46,6 @@ def read_rows(value: Any, count: int, model: str) -> Rows:
     return Rows(unit(np.stack(rows)), tokens_in(value))
 
 
-def unit(rows: NDArray[Any]) -> NDArray[np.float32]:
-    """Rows of length 1; zero rows stay as they are."""
-    wide = np.asarray(rows, np.float64)
-    # Two steps: values near the ends of the range must neither overflow nor vanish when they are squared.
-    largest = np.abs(wide).max(axis=1, keepdims=True)
-    wide = wide / np.where(largest == 0, 1.0, largest)
-    lengths = np.sqrt((wide * wide).sum(axis=1, keepdims=True))
-    return np.asarray(wide / np.where(lengths == 0, 1.0, lengths), np.float32)
-
-
 def _row(value: Any, index: int, model: str) -> NDArray[np.float64]:
     if isinstance(value, str):
         # Some servers send base64 whatever was asked for.
@@ -84,3 +77,14 @@ def tokens_in(value: Any) -> int | None:
         if isinstance(count, int) and not isinstance(count, bool) and count > 0:
             return count
     return None
+
+
+def shares(texts: Sequence[str], total: int) -> list[int]:
+    """`total` tokens shared out by the bytes of the texts; the sum is exact."""
+    sizes = [len(text.encode("utf-8", "replace")) + 1 for text in texts]
+    whole = sum(sizes)
+    ends, passed = [0], 0
+    for size in sizes:
+        passed += size
+        ends.append(total * passed // whole)
+    return [after - before for before, after in pairwise(ends)]
