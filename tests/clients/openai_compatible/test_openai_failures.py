@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from tests.clients.openai_compatible.asking import ask, failure
 
 from prismem_core.clients.openai_compatible import attempts
 from prismem_core.clients.openai_compatible.endpoint import is_local
@@ -19,19 +20,6 @@ from prismem_core.errors import RoleError, SettingsError
 from prismem_core.roles.account import Account
 from prismem_core.roles.ledger import Ledger
 from prismem_core.roles.protocols import ChatRequest
-
-
-def ask(prompt: str = "Grade it.", **more: Any) -> list[ChatRequest]:
-    return [ChatRequest("ask", "", prompt, **more)]
-
-
-def failure(client: Any, requests: list[ChatRequest] | None = None) -> str:
-    with pytest.raises(RoleError) as caught:
-        client.complete(requests or ask())
-    text = str(caught.value)
-    assert "\n" not in text
-    assert len(text) < 600
-    return text
 
 
 @pytest.mark.parametrize(

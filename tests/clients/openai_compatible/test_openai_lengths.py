@@ -6,7 +6,7 @@ import logging
 from typing import Any
 
 import pytest
-from tests.clients.openai_compatible.test_openai_failures import ask, failure
+from tests.clients.openai_compatible.asking import ask, failure
 
 from prismem_core.clients.openai_compatible.context_limits import lengths_in
 from prismem_core.roles.account import Account
