@@ -229,3 +229,14 @@ def test_both_commands_take_models(scripted_server: ScriptedServer, data: Path, 
 
 def test_library_names_are_what_they_were() -> None:
     assert {"naive_rag", "bm25_rag"} <= set(library.names())
+
+
+def test_a_recording_with_a_damaged_head_is_named_and_nothing_is_left(data: Path, tmp_path: Path) -> None:
+    file = tmp_path / "calls.jsonl"
+    head = {"format": "prismem-recording", "version": 1, "models": {"judge": {"n": 1}}}
+    file.write_text(json.dumps(head) + "\n")
+    questions = tmp_path / "questions.jsonl"
+    with pytest.raises(SettingsError, match=r"calls.jsonl has a damaged head \(\[models.judge\]: unknown setting 'n'"):
+        job = build_job_settings({"replay": str(file)})
+        evaluate_programs(["seed"], str(data), None, "all", job, questions=questions)
+    assert not questions.exists()

@@ -72,7 +72,7 @@ app.add_typer(data.app, name="data")
 
 
 _INTERRUPTED_CODE = 130
-_INTERRUPTED = "interrupted; what was finished is kept: go on with `prismem resume DIR`"
+_INTERRUPTED = "interrupted; what a run or a cache was given is kept: a run goes on with `prismem resume DIR`"
 
 # Some versions of typer carry a click of their own, so the class of its errors is taken from typer itself.
 _USAGE_ERROR: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")

@@ -135,9 +135,12 @@ def _check_interface(source: str, settings: JobSettings) -> None:
 
 
 def _check_writable(path: Path) -> None:
-    """Refuse a file that cannot be written before the work that would fill it is done; makes an empty one."""
+    """Refuse a file that cannot be written before the work that would fill it is done; leaves none behind."""
+    known = path.exists()
     try:
         path.open("a", encoding="utf-8").close()
+        if not known:
+            path.unlink()
     except OSError as error:
         raise DataError(f"cannot write {path}: {error.strerror}; give a file in a folder that exists") from error
 

@@ -154,7 +154,11 @@ def job_models(settings: JobSettings, recording: Recording | None = None) -> dic
         recording = Recording(Path(settings.replay))
     if recording is None:
         return models
-    for role, recorded in build_models(recording.models).items():
+    try:
+        recorded_models = build_models(recording.models)
+    except SettingsError as error:
+        raise SettingsError(f"{recording.path} has a damaged head ({error}); record the run again") from None
+    for role, recorded in recorded_models.items():
         given = spec_of(role, models[role])
         if given.kind != "offline" and str(given) != recorded.model:
             raise SettingsError(

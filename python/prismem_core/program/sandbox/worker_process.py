@@ -275,7 +275,10 @@ class WorkerProcess:
             with contextlib.suppress(ChannelClosed, FrameError):
                 self._expect_stillness()
                 if not self._forked():
-                    self.end("it made no copy when one was ordered")
+                    # A process that is being killed closes what it holds one by one: this may be what was seen first.
+                    failure = self.death(what)
+                    if isinstance(failure, WorkerLost):
+                        raise failure from None
                 raise CandidateError("died", f"a copy of the process ended before {what}") from None
             raise self.death(what) from None
         except (FrameError, LimitError) as error:
