@@ -132,9 +132,19 @@ def test_an_instruction_is_put_before_every_text(make: Any, scripted_server: Any
     assert scripted_server.requests("embeddings")[0]["body"]["input"] == ["Instruct: Find the answer\nQuery:who?"]
 
 
-@pytest.mark.parametrize("behaviour", [{"cut_text": 50}, {"refuse_text": 50}], ids=str)
+PHYSICAL = (
+    "input ({given} tokens) is too large to process. increase the physical batch size (current batch size: {limit})"
+)
+REFUSALS = [
+    {"refuse_text": 50},
+    {"refuse_text": 50, "refuse_status": 500, "error": PHYSICAL},
+    {"refuse_text": 50, "refuse_status": 500, "error": "the input length exceeds the context length"},
+]
+
+
+@pytest.mark.parametrize("behaviour", [{"cut_text": 50}, *REFUSALS], ids=str)
 def test_a_text_that_is_too_long_is_embedded_in_pieces(
-    make: Any, scripted_server: Any, behaviour: dict[str, int], caplog: pytest.LogCaptureFixture
+    make: Any, scripted_server: Any, behaviour: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     scripted_server.play(default=behaviour)
     embedder = make.embedder(scripted_server)
@@ -242,8 +252,10 @@ def answer(*entries: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("entries", "match"),
     [
-        ([{"index": 0, "embedding": [1.0]}, {"index": 0, "embedding": [1.0]}], "twice or outside"),
-        ([{"index": 0, "embedding": [1.0]}, {"index": 2, "embedding": [1.0]}], "twice or outside"),
+        ([{"index": 0, "embedding": [1.0]}, {"index": 0, "embedding": [1.0]}], "0 to 1, each once"),
+        ([{"index": 0, "embedding": [1.0]}, {"index": 2, "embedding": [1.0]}], "0 to 1, each once"),
+        ([{"index": 0, "embedding": [1.0]}, {"index": "x", "embedding": [1.0]}], "0 to 1, each once"),
+        ([{"index": 0, "embedding": [10**400]}, {"index": 1, "embedding": [1.0]}], "no list of numbers"),
         ([{"index": 0, "embedding": [1.0]}, {"index": 1, "embedding": [1.0, 2.0]}], r"sizes \[1, 2\]"),
         ([{"index": 0, "embedding": []}, {"index": 1, "embedding": []}], r"sizes \[0\]"),
         ([{"index": 0, "embedding": [[1.0]]}, {"index": 1, "embedding": [[1.0]]}], "no list of numbers"),
@@ -253,6 +265,15 @@ def answer(*entries: Any) -> dict[str, Any]:
 def test_rows_that_cannot_be_right_are_refused(entries: list[Any], match: str) -> None:
     with pytest.raises(RoleError, match=match):
         read_rows(answer(*entries), 2, "m")
+
+
+def test_numbers_of_any_spelling_are_read() -> None:
+    value = answer({"index": "1", "embedding": [0, 2]}, {"index": 0.0, "embedding": [3, 0]})
+    found = read_rows({**value, "usage": {"prompt_tokens": 17.0}}, 2, "m")
+    np.testing.assert_array_equal(found.rows, [[1, 0], [0, 1]])
+    assert found.tokens == 17
+    unnumbered = read_rows(answer({"index": None, "embedding": [0, 2]}, {"embedding": [3, 0]}), 2, "m")
+    np.testing.assert_array_equal(unnumbered.rows, [[0, 1], [1, 0]])
 
 
 def test_base64_is_read_where_a_server_insists() -> None:
