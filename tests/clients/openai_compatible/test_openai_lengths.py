@@ -62,6 +62,35 @@ WORDS = [
         (512, None, None, False),
     ),
     ("input length is too long", (None, None, None, False)),
+    (
+        "This endpoint's maximum context length is 4096 tokens. However, you requested about 11192 tokens (3000 of text "
+        "input, 8192 in the output). Please reduce the length of either one.",
+        (4096, 3000, None, False),
+    ),
+    (
+        "input (60 tokens) is too large to process. increase the physical batch size (current batch size: 8)",
+        (8, 60, None, False),
+    ),
+    ("input is too large to process. increase the physical batch size", (None, None, None, False)),
+    (
+        "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).",
+        (1048576, 1200000, None, False),
+    ),
+    (
+        "input length and `max_tokens` exceed context limit: 3000 + 8192 > 4096, decrease input length or `max_tokens` "
+        "and try again",
+        (4096, 3000, None, False),
+    ),
+    (
+        "Prompt contains 3000 tokens and 0 draft tokens and max_tokens 8192, too large for model with 4096 maximum "
+        "context length",
+        (4096, 3000, None, False),
+    ),
+    (
+        "Trying to keep the first 5000 tokens when context the overflows. However, the model is loaded with context "
+        "length of only 4096 tokens, which is not enough.",
+        (4096, 5000, None, False),
+    ),
 ]
 
 
@@ -116,3 +145,28 @@ def test_a_prompt_that_was_cut_in_silence_is_no_success(make: Any, scripted_serv
     assert chat.complete(ask("word " * 90))[0].text
     assert "cut the prompt in silence" in failure(chat, ask("word " * 600))
     assert ledger.totals()[("task", "unusable")].input_tokens == 100
+
+
+@pytest.mark.parametrize(
+    "prompt", ["我昨天签了租约。" * 230, "word " * 1000, "07:15 x=12; " * 300], ids=["zh", "en", "code"]
+)
+@pytest.mark.parametrize("limit", [200, 1024, 8192])
+def test_room_is_found_where_a_server_stops_counting(make: Any, scripted_server: Any, prompt: str, limit: int) -> None:
+    context = 4 * 1024
+    # One token a character of Chinese, far more than an estimate from characters has.
+    dense = "我" in prompt
+    scripted_server.play(default={"context": context, "stops_counting": True, "character_tokens": dense})
+    reply = make.chat(scripted_server).complete(ask(prompt, max_tokens=limit))[0]
+    assert reply.finish_reason == "stop"
+    asked = [entry["body"]["max_tokens"] for entry in scripted_server.requests()]
+    room = context - scripted_server.requests()[-1]["prompt_tokens"]
+    assert room // 3 <= asked[-1] <= room or asked == [limit]
+    assert len(asked) <= 7
+
+
+def test_a_prompt_that_fits_nowhere_is_told_in_its_error_alone(
+    make: Any, scripted_server: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    scripted_server.play(default={"status": 400, "error": "the prompt exceeds the context length"})
+    assert "too long for scripted" in failure(make.chat(scripted_server))
+    assert not caplog.records

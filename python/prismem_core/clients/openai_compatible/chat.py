@@ -129,6 +129,7 @@ class OpenAIChat(OpenAIClient):
         limit = request.max_tokens
         if self._max_tokens is not None and request.purpose != PROBE:
             limit = min(limit, self._max_tokens)
+        wanted = limit
         schema = request.schema
         added = (
             schema_in_words(form, schema)
@@ -154,7 +155,17 @@ class OpenAIChat(OpenAIClient):
             if form is not None and schema is not None and "response_format" not in self.settings.extra_body:
                 body |= format_fields(form, schema, strict)
             try:
-                return await self.post(_PATH, body, private, stopped, read)
+                completion = await self.post(_PATH, body, private, stopped, read)
+                if limit < wanted:
+                    # Told when it has helped: a prompt that fits nowhere ends in one line.
+                    self.say_once(
+                        logging.WARNING,
+                        "%s cannot give %d output tokens to every prompt; calls that are refused for it are asked for "
+                        "fewer (lower max_tokens, or serve the model with a larger context)",
+                        self.endpoint.model,
+                        wanted,
+                    )
+                return completion
             except Refusal as refusal:
                 if code_of(refusal.body) in _NO_TEXT:
                     # What a filter, or a check of the server, kept back is a reply without text: no fault of the run.
@@ -182,13 +193,6 @@ class OpenAIChat(OpenAIClient):
         fewer = fewer_tokens(lengths, request, limit)
         if fewer is None:
             raise RoleError(too_long(lengths, request, self.endpoint.model)) from None
-        self.say_once(
-            logging.WARNING,
-            "%s cannot give %d output tokens to every prompt; calls that are refused for it are asked for fewer (lower "
-            "max_tokens, or serve the model with a larger context)",
-            self.endpoint.model,
-            limit,
-        )
         return fewer
 
     def _settled(self, request: ChatRequest, completion: Completion) -> Completion:
