@@ -23,6 +23,8 @@ T = TypeVar("T")
 FIRST_WAIT_SECONDS = 0.5
 LONGEST_WAIT_SECONDS = 60.0
 FEW_TRIES = 3
+# A failure that passes sooner, or that is final sooner, is told in one line: that of the error, or none.
+SILENT_SECONDS = 5.0
 
 
 class Attempts:
@@ -76,6 +78,7 @@ class Attempts:
             retry=retry_if_exception_type(PassingFailure),
             wait=self._wait,
             stop=self._is_last,
+            before_sleep=self._tell,
             sleep=nap,
             reraise=True,
         )
@@ -107,15 +110,20 @@ class Attempts:
 
     def _wait(self, state: RetryCallState) -> float:
         failure = _failure_of(state)
-        if not self._warned:
-            self._warned = True
-            _LOGGER.warning("%s; such calls are tried again", failure.what)
         exponential = FIRST_WAIT_SECONDS * 2.0 ** min(20, state.attempt_number - 1)
         own = min(LONGEST_WAIT_SECONDS, exponential) * self._random.uniform(0.5, 1.0)
         if failure.hint is None:
             return own
         self._wait_until = max(self._wait_until, time.monotonic() + failure.hint)
-        return failure.hint + min(own, 0.1 * failure.hint + 0.05)
+        # A server that asks for no wait, or for a short one, again and again must not use up the tries.
+        return max(own, failure.hint + min(own, 0.1 * failure.hint + 0.05))
+
+    def _tell(self, state: RetryCallState) -> None:
+        """Say once that calls are tried again, when it takes long enough for somebody to wonder."""
+        begun = state.seconds_since_start or 0.0
+        if not self._warned and begun + state.upcoming_sleep >= SILENT_SECONDS:
+            self._warned = True
+            _LOGGER.warning("%s; such calls are tried again", _failure_of(state).what)
 
     def _is_last(self, state: RetryCallState) -> bool:
         failure = _failure_of(state)
