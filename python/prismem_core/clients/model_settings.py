@@ -83,7 +83,9 @@ class ModelSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     model: str = Field(default="offline", description="offline, openai:MODEL@URL or vllm:MODEL")
-    identity: str | None = Field(default=None, description="name in keys and records in place of the model and its URL")
+    identity: str | None = Field(
+        default=None, min_length=1, description="name in keys and records in place of the model and its URL"
+    )
     max_tokens: int | None = Field(default=None, ge=1, description="output tokens of a call")
     temperature: float | None = Field(default=None, ge=0, le=2, description="sampling temperature; judges: 0")
     seed: int | None = Field(default=None, ge=0, description="seed sent with each call, plus the number of the try")
