@@ -81,7 +81,6 @@ def test_json_is_found_in_what_models_put_around_it(reply: str) -> None:
     ],
 )
 def test_a_reply_that_contradicts_itself_is_none(reply: str) -> None:
-    assert extract_json(reply) == reply
     with pytest.raises(ValueError, match=r"Expecting|Extra data"):
         json.loads(extract_json(reply))
 
