@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from prismem_core.jobs.evolution_job import EvolutionJob, resume_run, start_run,
 from prismem_core.jobs.reports import load_report
 from prismem_core.jobs.settings import JobSettings, build_job_settings
 from prismem_core.program import library
+from prismem_core.runs.report.markdown import markdown
 from prismem_core.runs.run import JOURNAL
 
 __all__ = ["own_server", "scripted_server", "server_process"]
@@ -240,3 +242,16 @@ def test_a_recording_with_a_damaged_head_is_named_and_nothing_is_left(data: Path
         job = build_job_settings({"replay": str(file)})
         evaluate_programs(["seed"], str(data), None, "all", job, questions=questions)
     assert not questions.exists()
+
+
+def test_what_a_list_left_out_stands_in_the_report(data: Path, tmp_path: Path) -> None:
+    exclude = tmp_path / "doubtful.json"
+    exclude.write_text(json.dumps(["ada/1"]))
+    job = job_of(data, build_job_settings({"embedder": "hashing", "reranker": False}))
+    start_run(tmp_path / "run", replace(job, exclude=str(exclude)), SilentObserver())
+    report = load_report(tmp_path / "run")
+    assert "- data: excluded by doubtful.json (sha256 " in markdown(report)
+    assert "(ada/1)" in markdown(report)
+    assert report.data["job"]["split"] == {"train": 1, "valid": 2, "test": 2}
+    # The list is part of the run: a resume reads it again.
+    resume_run(tmp_path / "run", SilentObserver())
