@@ -291,6 +291,7 @@ def test_quotes_are_short_and_plain() -> None:
     assert quoted("model  not\nfound\x00 <b>here</b>", [], None) == "model not found here"
     assert len(quoted("word " * 200, [], None)) <= 200
     assert quoted("key=sk-abcdef", [], "sk-abcdef") == "key=…"
+    assert quoted("abcd12 of ABCD-12ef", [], "sk-abcd-12ef") == "… of …"
     assert quoted("秘密的文字在这里", ["我们的秘密的文字"], None) == ""
     assert quoted("only secrets", ["only secrets"], None) == "only …"
     assert message_of({"detail": [{"loc": ["body", "seed"], "msg": "not permitted", "input": "secret"}]}) == (
