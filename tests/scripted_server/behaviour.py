@@ -27,7 +27,8 @@ class Behaviour:
     The reply: `text` in place of the good one, `shape` names a distortion of it (see `shapes.SHAPES`), `finish` the
     reason it gives, `usage` is `right`, `none` or the counts it tells. Embeddings: `dimension`, `shuffle` their order,
     `cut_text` or `refuse_text` above so many tokens (with `refuse_status` and, if it is another than the default,
-    `error`, in which `{given}` and `{limit}` are put in), `values` (`nan`, `null`, `zero`, `text`), `rows` more or fewer.
+    `error`, in which `{given}` and `{limit}` are put in), `values` (`nan`, `null`, `zero`, `text`), `rows` more or
+    fewer.
     """
 
     latency: float = 0.0

@@ -83,6 +83,17 @@ def test_a_hint_of_no_wait_leaves_the_waits_as_they_are(
     assert times[-1] - times[0] >= 0.1 + 0.2 + 0.4
 
 
+def test_refusals_for_the_rate_are_borne_while_others_are_answered(make: Any, scripted_server: Any) -> None:
+    busy = {"status": 429, "headers": {"retry-after-ms": "20"}}
+    scripted_server.play({"contains": "first", "times": 5, "do": busy}, {"contains": "second", "times": 6, "do": busy})
+    chat = make.chat(scripted_server, concurrency=2, retries=2)
+    others = [ChatRequest("ask", "", f"Grade {i}.") for i in range(80)]
+    assert "tried 3 times" in failure(chat, ask("Grade the first."))
+    scripted_server.play({"contains": "second", "times": 6, "do": busy}, default={"latency": 0.005})
+    assert len(chat.complete([*ask("Grade the second."), *others])) == 81
+    assert len([e for e in scripted_server.requests() if "second" in e["body"]["messages"][-1]["content"]]) == 7
+
+
 @pytest.mark.parametrize(("silent", "retries", "told"), [(0.0, 3, 1), (0.0, 0, 0), (60.0, 3, 0)])
 def test_tries_are_told_once_and_only_where_they_take_long(
     make: Any,
@@ -280,6 +291,7 @@ def test_quotes_are_short_and_plain() -> None:
     assert quoted("model  not\nfound\x00 <b>here</b>", [], None) == "model not found here"
     assert len(quoted("word " * 200, [], None)) <= 200
     assert quoted("key=sk-abcdef", [], "sk-abcdef") == "key=…"
+    assert quoted("abcd12 of ABCD-12ef", [], "sk-abcd-12ef") == "… of …"
     assert quoted("秘密的文字在这里", ["我们的秘密的文字"], None) == ""
     assert quoted("only secrets", ["only secrets"], None) == "only …"
     assert message_of({"detail": [{"loc": ["body", "seed"], "msg": "not permitted", "input": "secret"}]}) == (

@@ -63,8 +63,8 @@ WORDS = [
     ),
     ("input length is too long", (None, None, None, False)),
     (
-        "This endpoint's maximum context length is 4096 tokens. However, you requested about 11192 tokens (3000 of text "
-        "input, 8192 in the output). Please reduce the length of either one.",
+        "This endpoint's maximum context length is 4096 tokens. However, you requested about 11192 tokens (3000 of "
+        "text input, 8192 in the output). Please reduce the length of either one.",
         (4096, 3000, None, False),
     ),
     (

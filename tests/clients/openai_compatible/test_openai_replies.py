@@ -182,6 +182,29 @@ def test_what_was_told_before_a_connection_was_lost_counts(make: Any, scripted_s
     assert unusable(ledger) == (1, 7, 3)
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_error_inside_an_answer_is_paid_for(make: Any, scripted_server: Any, stream: bool) -> None:
+    body = json.dumps({"error": {"code": 502, "message": "upstream"}, "usage": USAGE})
+    scripted_server.play({"times": 2, "do": {"body": body}})
+    chat = make.chat(scripted_server, stream=stream)
+    ledger = ledger_of(chat)
+    assert chat.complete(ask())[0].text
+    assert unusable(ledger) == (2, 14, 6)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    "cached",
+    [{"prompt_tokens_details": {"cached_tokens": 590}}, {"cache_read_input_tokens": 590},
+     {"prompt_cache_hit_tokens": 590}],
+    ids=str,
+)  # fmt: skip
+def test_a_prompt_out_of_a_cache_was_not_cut(make: Any, scripted_server: Any, cached: Any, stream: bool) -> None:
+    scripted_server.play(default={"usage": {"prompt_tokens": 12, "completion_tokens": 3, **cached}})
+    reply = make.chat(scripted_server, stream=stream).complete(ask("word " * 600))[0]
+    assert (reply.input_tokens, reply.output_tokens) == (12, 3)
+
+
 @pytest.mark.parametrize(
     ("content", "text"),
     [

@@ -221,7 +221,7 @@ class OpenAIChat(OpenAIClient):
             chars = len(request.system) + len(request.prompt)
             given = math.ceil(chars / _CHARS_A_TOKEN) if given is None else given
             written = math.ceil(completion.raw_chars / _CHARS_A_TOKEN) if written is None else written
-        elif problem := cannot_hold(request, given, self.endpoint.model):
+        elif problem := cannot_hold(request, given + completion.cached_tokens, self.endpoint.model):
             self._unusable(given, written)
             raise RoleError(problem)
         if request.purpose == PROBE:

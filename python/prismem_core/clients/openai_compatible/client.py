@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from prismem_core.clients.model_settings import ModelSettings, ModelSpec
 from prismem_core.clients.openai_compatible.attempts import Attempts
 from prismem_core.clients.openai_compatible.batches import Slots
+from prismem_core.clients.openai_compatible.completion import usage_of
 from prismem_core.clients.openai_compatible.endpoint import Endpoint, libraries
 from prismem_core.clients.openai_compatible.event_loop import EventLoop
 from prismem_core.clients.openai_compatible.failures import (
@@ -181,6 +182,9 @@ class OpenAIClient:
                 advice="look at the URL and the server",
             ) from None
         if isinstance(value, dict) and value.get("error"):
+            given, written = usage_of(value)
+            if given is not None or written is not None:
+                self.account.overhead("unusable", given or 0, written or 0)
             raise self._error_inside(value, response, private)
         return value
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from prismem_core.clients.openai_compatible.body import sendable
@@ -37,7 +37,8 @@ class Completion:
     """What an answer holds; tokens are None where the server does not say.
 
     `problem` says why it is none, and `lasting` that another try will hardly help. `doubt` is the reason for its end
-    where that is none of those known: the text may be incomplete.
+    where that is none of those known: the text may be incomplete. `cached_tokens` are those that some servers leave
+    out of `input_tokens`, others not.
     """
 
     text: str = ""
@@ -48,6 +49,7 @@ class Completion:
     problem: str = ""
     lasting: bool = True
     doubt: str = ""
+    cached_tokens: int = 0
 
 
 def read_completion(value: Any) -> Completion:
@@ -67,7 +69,8 @@ def read_completion(value: Any) -> Completion:
     if not isinstance(message, dict):
         return Completion(problem="a choice without a message", input_tokens=usage[0], output_tokens=usage[1])
     content, reasoning = content_of(message.get("content")), reasoning_of(message)
-    return completed(content, len(reasoning), choice.get("finish_reason"), usage)
+    found_end = completed(content, len(reasoning), choice.get("finish_reason"), usage)
+    return replace(found_end, cached_tokens=cached_in(value))
 
 
 def error_in(part: Mapping[str, Any]) -> tuple[str, bool] | None:
@@ -131,6 +134,17 @@ def usage_of(value: Any) -> tuple[int | None, int | None]:
         # Some servers count reasoning in the total alone; it is paid for like what is written.
         written = whole - given
     return given, written
+
+
+def cached_in(value: Mapping[str, Any]) -> int:
+    """Tokens that an answer says were read from a cache."""
+    usage = value.get("usage")
+    if not isinstance(usage, Mapping):
+        return 0
+    details = usage.get("prompt_tokens_details") or usage.get("input_tokens_details")
+    within = count_in(details.get("cached_tokens")) if isinstance(details, Mapping) else None
+    beside = [count_in(usage.get(name)) or 0 for name in ("cache_read_input_tokens", "cache_creation_input_tokens")]
+    return max(within or 0, count_in(usage.get("prompt_cache_hit_tokens")) or 0, sum(beside))
 
 
 def count_in(value: Any) -> int | None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 from prismem_core.clients.openai_compatible.completion import (
     NO_USAGE,
     Completion,
+    cached_in,
     completed,
     content_of,
     error_in,
@@ -37,6 +39,7 @@ class Stream:
         self._texts: list[str] = []
         self._reasoning_chars = 0
         self._finish: Any = None
+        self._cached = 0
 
     async def read(self, chunks: AsyncIterator[bytes]) -> Completion:
         """The completion in a body; one that ends early has a `problem`."""
@@ -52,7 +55,8 @@ class Stream:
             # That the server ended it in order makes it no whole reply: some do so after a failure.
             problem = "a stream that ended without saying why" if done else "a stream that broke off"
             return self._broken(f"{problem}, so the reply may be incomplete", done)
-        return completed("".join(self._texts), self._reasoning_chars, self._finish, self.usage)
+        found = completed("".join(self._texts), self._reasoning_chars, self._finish, self.usage)
+        return replace(found, cached_tokens=self._cached)
 
     def _take(self, data: bytes) -> tuple[str, bool]:
         """Take an event in: what is wrong with it, "" if nothing, and whether that will last."""
@@ -63,7 +67,7 @@ class Stream:
         if not isinstance(chunk, dict):
             return "", False
         if isinstance(chunk.get("usage"), dict):
-            self.usage = usage_of(chunk)
+            self.usage, self._cached = usage_of(chunk), cached_in(chunk)
         found = error_in(chunk)
         if found:
             return f"a stream that {found[0]}", found[1]
