@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from prismem_core.tasks.datasets.times import beam_date
 from prismem_core.tasks.history import History, Session, Turn
 from prismem_core.tasks.irregularity import Findings
 
-_ANCHOR = re.compile(r"([A-Za-z]+)-0?(\d{1,2})-(\d{4})")
 _PLAN = re.compile(r"plan-?(\d+)", re.IGNORECASE)
 _MARKER = "->->"
 _MARKER_INDEX = re.compile(r"\s*\d+,\s*\d+\s*")
@@ -34,12 +34,15 @@ def beam_history(history_id: str, chat: Any, findings: Findings) -> History | No
             begins_again = bool(current_plan) and bool(numbers) and numbers[0] <= last
             current_plan, offset = plan, last + 1 if begins_again else 0
         own = batch.get("time_anchor") if isinstance(batch, dict) else None
-        anchors = [a for a in (own, *(m.get("time_anchor") for m in messages)) if isinstance(a, str) and a.strip()]
+        anchors = [str(a).strip() for a in (own, *(m.get("time_anchor") for m in messages)) if a is not None]
+        anchors = list(dict.fromkeys(anchor for anchor in anchors if anchor))
         number = batch.get("batch_number") if isinstance(batch, dict) else None
         name = str(number if isinstance(number, int) else position)
         record = f"{history_id} batch {plan}.{name}" if plan else f"{history_id} batch {name}"
         if anchors:
-            date = _date(anchors[0].strip(), record, findings)
+            date = _date(anchors[0], record, findings)
+            if len(anchors) > 1:
+                findings.note("batch with several dates, first one kept", record, "time_anchor", "; ".join(anchors))
         elif messages:
             findings.note("batch without a date, last one carried over", record, "time_anchor", date)
         turns: list[Turn] = []
@@ -115,11 +118,11 @@ def _text(message: Mapping[str, Any], record: str, findings: Findings) -> str:
 
 def _date(anchor: str, record: str, findings: Findings) -> str:
     """`March-15-2024` as `March 15, 2024`; another spelling is kept as it is and reported."""
-    match = _ANCHOR.fullmatch(anchor)
-    if match is None:
+    if beam_date(anchor) is None:
         findings.note("date of another form kept as text", record, "time_anchor", anchor)
         return anchor
-    return f"{match[1]} {match[2]}, {match[3]}"
+    month, day, year = anchor.split("-")
+    return f"{month} {int(day)}, {year}"
 
 
 def _number(value: Any) -> int | None:

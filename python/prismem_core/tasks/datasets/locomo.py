@@ -9,6 +9,7 @@ from typing import Any
 from prismem_core.tasks.capability import Capability
 from prismem_core.tasks.datasets.source import Source, first_items
 from prismem_core.tasks.datasets.splits import LOCOMO_SPLIT, default_split
+from prismem_core.tasks.datasets.times import locomo_time
 from prismem_core.tasks.datasets.twins import with_twins
 from prismem_core.tasks.history import History, Session, Turn
 from prismem_core.tasks.irregularity import Findings
@@ -89,11 +90,13 @@ def _history(history_id: str, conversation: Any, evidence_texts: dict[str, str],
         if not turns:
             findings.note("session without turns ignored", history_id, key)
             continue
-        date = conversation.get(f"{key}_date_time")
-        if not isinstance(date, str) or not date.strip():
-            findings.note("session without a date", history_id, f"{key}_date_time", date)
-            date = ""
-        sessions.append(Session(str(number), date.strip(), tuple(turns)))
+        found = conversation.get(f"{key}_date_time")
+        date = "" if found is None else str(found).strip()
+        if not date:
+            findings.note("session without a date", history_id, f"{key}_date_time", found)
+        elif locomo_time(date) is None:
+            findings.note("session date of another form kept as text", history_id, f"{key}_date_time", found)
+        sessions.append(Session(str(number), date, tuple(turns)))
     return History(history_id, tuple(sessions)) if sessions else None
 
 

@@ -74,6 +74,9 @@ def character_memory(name: str, record: Mapping[str, Any], findings: Findings) -
         turn = draft.turn("events", str(key).strip(), f"event:{key}", "Event", text)
         when = _when(time)
         if when is None:
+            # Free text by the benchmark's own description, so that it is no fault of the record.
+            kind = "event time of another form kept as text" if time else "event without a time"
+            findings.note(kind, f"{name} {key}", "Creation Time", time, variant=True)
             undated.append((time, [turn]))
         else:
             dated.append((when, time, [turn]))

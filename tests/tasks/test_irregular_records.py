@@ -1,0 +1,125 @@
+"""One slip in a record of form: each is reported once more than the same source without it, and the record is kept."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.tasks.test_beam import CHAT, QUESTIONS
+from tests.tasks.test_locomo import SAMPLE
+from tests.tasks.test_longmemeval import INSTANCE
+from tests.tasks.test_perltqa import GROUPS, RECORD, written
+
+from prismem_core.tasks.datasets import load
+from prismem_core.tasks.task import Dataset
+
+Slip = Callable[[Any], Any]
+Report = tuple[str, str, str, str]
+
+
+def locomo(folder: Path, slip: Slip) -> Dataset:
+    sample = copy.deepcopy(SAMPLE)
+    slip(sample)
+    path = folder / "locomo.json"
+    path.write_text(json.dumps([sample]), encoding="utf-8")
+    return load(path)
+
+
+def beam(folder: Path, slip: Slip) -> Dataset:
+    """A slip gets `(chat, questions)`."""
+    chat, questions = copy.deepcopy(CHAT), copy.deepcopy(QUESTIONS)
+    slip((chat, questions))
+    path = folder / "100K.json"
+    path.write_text(
+        json.dumps([{"conversation_id": "7", "chat": chat, "probing_questions": questions}]), encoding="utf-8"
+    )
+    return load(path)
+
+
+def longmemeval(folder: Path, slip: Slip) -> Dataset:
+    instance = copy.deepcopy(INSTANCE)
+    slip(instance)
+    path = folder / "longmemeval.json"
+    path.write_text(json.dumps([instance]), encoding="utf-8")
+    return load(path)
+
+
+def perltqa(folder: Path, slip: Slip) -> Dataset:
+    """A slip gets `(memory, questions)` of the character."""
+    record, groups = copy.deepcopy(RECORD), copy.deepcopy(GROUPS)
+    slip((record, groups))
+    return load(written(folder / "perltqa", {"Ada": record}, [{"Ada": groups}]))
+
+
+def reports(dataset: Dataset) -> Counter[Report]:
+    return Counter((item.record, item.field, item.kind, item.found) for item in dataset.irregularities)
+
+
+def added(load_with: Callable[[Path, Slip], Dataset], folder: Path, slip: Slip) -> tuple[Dataset, list[Report]]:
+    """The data set with the slip, and what is reported of it that is not without."""
+    plain = load_with(folder, lambda _: None)
+    slipped = load_with(folder, slip)
+    return slipped, list((reports(slipped) - reports(plain)).elements())
+
+
+def message(number: int, position: int, **fields: Any) -> Slip:
+    """Changes one message of BEAM: the number of its batch, and its position there."""
+    return lambda source: [m for turn in source[0][number]["turns"] for m in turn][position].update(fields)
+
+
+def shown_times(dataset: Dataset) -> list[str]:
+    (history,) = dataset.histories.values()
+    return [session.timestamp for session in history.sessions]
+
+
+@pytest.mark.parametrize(
+    "date", ["sometime", "1:56 pm on 31 June, 2023", "13:56 pm on 8 May, 2023", "8 May 2023", 2023]
+)
+def test_a_locomo_date_that_cannot_be_read(tmp_path: Path, date: Any) -> None:
+    dataset, found = added(locomo, tmp_path, lambda sample: sample["conversation"].update(session_2_date_time=date))
+    kind = "session date of another form kept as text"
+    assert found == [("conv-9", "session_2_date_time", kind, str(date))]
+    assert shown_times(dataset)[1] == str(date)
+
+
+@pytest.mark.parametrize("date", ["Foo-12-2024", "March-99-2024", "February-30-2023", "2024-03-15", 2024])
+def test_a_beam_date_that_cannot_be_read(tmp_path: Path, date: Any) -> None:
+    dataset, found = added(beam, tmp_path, message(0, 0, time_anchor=date))
+    assert found[0] == ("100K/7 batch 1", "time_anchor", "date of another form kept as text", str(date))
+    assert [where for where, *_ in found[1:]] == ["100K/7 batch 2"]  # which has none of its own
+    assert shown_times(dataset)[:2] == [str(date)] * 2
+
+
+def test_several_beam_dates_in_one_batch(tmp_path: Path) -> None:
+    _, found = added(beam, tmp_path, message(0, 2, time_anchor="March-07-2024"))
+    kind = "batch with several dates, first one kept"
+    assert found == [("100K/7 batch 1", "time_anchor", kind, "March-05-2024; March-07-2024")]
+
+
+@pytest.mark.parametrize("date", ["2023/13/45 (Sat) 10:00", "2023/02/30", "2023/05/20 (Sat) 25:00", "20 May", 20230520])
+def test_a_longmemeval_date_that_cannot_be_read(tmp_path: Path, date: Any) -> None:
+    dataset, found = added(longmemeval, tmp_path, lambda instance: instance["haystack_dates"].__setitem__(2, date))
+    kind = "session date of another form kept as text"
+    assert found[0] == ("q1 session padding_2", "haystack_dates", kind, str(date))
+    assert str(date) in shown_times(dataset)
+    dataset, found = added(longmemeval, tmp_path, lambda instance: instance.update(question_date=date))
+    assert found == [("q1", "question_date", "question date of another form kept as text", str(date))]
+    assert dataset.tasks[0].asked_at == str(date)
+
+
+def test_perltqa_times_that_cannot_be_read(tmp_path: Path) -> None:
+    dataset, found = added(
+        perltqa, tmp_path, lambda s: s[0]["events"]["4_0_2"].update({"Creation Time": "May 45, 2017"})
+    )
+    assert found == [("Ada 4_0_2", "Creation Time", "event time of another form kept as text", "May 45, 2017")]
+    assert "May 45, 2017" in shown_times(dataset)
+    contents = {"2018-13-45 10:00": ["Bo: Ahoy!"]}
+    dataset, found = added(perltqa, tmp_path, lambda s: s[0]["dialogues"]["4_0_0#1"].update(contents=contents))
+    kind = "dialogue time of another form kept as text"
+    assert found == [("Ada 4_0_0#1", "contents", kind, "2018-13-45 10:00")]
+    assert "2018-13-45 10:00" in shown_times(dataset)
