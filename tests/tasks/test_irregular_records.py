@@ -123,3 +123,65 @@ def test_perltqa_times_that_cannot_be_read(tmp_path: Path) -> None:
     kind = "dialogue time of another form kept as text"
     assert found == [("Ada 4_0_0#1", "contents", kind, "2018-13-45 10:00")]
     assert "2018-13-45 10:00" in shown_times(dataset)
+
+
+def test_locomo_sessions_that_go_back_in_time(tmp_path: Path) -> None:
+    date = "9:00 am on 2 January, 2020"
+    dataset, found = added(locomo, tmp_path, lambda sample: sample["conversation"].update(session_2_date_time=date))
+    kind = "session dated before the last one, order of numbers kept"
+    assert found == [("conv-9", "session_2_date_time", kind, f"{date}, after 9:00 am on 1 January, 2023")]
+    assert shown_times(dataset)[1] == date
+
+
+def test_locomo_gaps(tmp_path: Path) -> None:
+    _, found = added(locomo, tmp_path, lambda sample: sample["conversation"].pop("session_2"))
+    date = SAMPLE["conversation"]["session_2_date_time"]
+    assert ("conv-9", "session_2_date_time", "session date without a session ignored", date) in found
+
+    def without_session(sample: Any) -> None:
+        del sample["conversation"]["session_2"], sample["conversation"]["session_2_date_time"]
+
+    _, found = added(locomo, tmp_path, without_session)
+    assert ("conv-9", "session_10", "gap in the numbers of sessions", "8 missing between 1 and 10") in found
+    _, found = added(locomo, tmp_path, lambda sample: sample["conversation"]["session_1"].pop(0))
+    assert ("conv-9", "turn D1:1, dia_id", "gap in the ids of turns", "D1:2, expected D1:1") in found
+
+
+def test_locomo_numbers_and_ids_out_of_place(tmp_path: Path) -> None:
+    again = [{"speaker": "Bo", "dia_id": "D2:2", "text": "Really."}]
+    dataset, found = added(locomo, tmp_path, lambda sample: sample["conversation"].update(session_02=again))
+    assert ("conv-9", "session_02", "session number repeated, both kept", "") in found
+    assert [session.id for session in dataset.histories["conv-9"].sessions] == ["1", "2", "02", "10"]
+    _, found = added(locomo, tmp_path, lambda sample: sample["conversation"]["session_10"][1].update(dia_id="x"))
+    kind = "turn id that is not of its place, kept"
+    assert ("conv-9", "turn D10:2, dia_id", kind, "x, expected D10:2") in found
+
+
+def test_beam_batches_that_go_back_in_time_or_leave_a_gap(tmp_path: Path) -> None:
+    dataset, found = added(beam, tmp_path, message(1, 0, time_anchor="March-04-2024"))
+    kind = "batch dated before the last one, order kept"
+    assert found == [("100K/7 batch 2", "time_anchor", kind, "March-04-2024, after March-05-2024")]
+    assert shown_times(dataset)[1] == "March 4, 2024"
+    _, found = added(beam, tmp_path, lambda source: source[0].pop(1))
+    assert ("100K/7 batch 3", "batch_number", "batch numbers that do not go on, order kept", "3 after 1") in found
+    assert ("100K/7 batch 3", "id", "message ids that do not go on, kept", "5, expected 4") in found
+    _, found = added(beam, tmp_path, lambda source: source[0][1].update(batch_number="two"))
+    assert ("100K/7 batch 2", "batch_number", "batch number that is no number, position taken", "two") in found
+
+
+def test_beam_message_ids(tmp_path: Path) -> None:
+    _, found = added(beam, tmp_path, message(0, 1, id="b"))
+    assert ("100K/7 batch 1", "id", "message id that is no number kept", "b") in found
+    _, found = added(beam, tmp_path, message(0, 1, id=0))
+    assert found == [("100K/7 batch 1", "id", "message id missing or repeated, replaced by position", "0")]
+
+
+def test_perltqa_dialogues_out_of_order_or_of_no_event(tmp_path: Path) -> None:
+    dialogue = {"events": "9_9_9", "contents": {"2019-07-15 10:00": ["Bo: Hi."], "2019-07-14": ["Ada: Hi."]}}
+    dataset, found = added(perltqa, tmp_path, lambda source: source[0]["dialogues"].update({"9#1": dialogue}))
+    order = "dialogue out of order of time, sorted"
+    assert found == [
+        ("Ada 9#1", "events", "dialogue of an event that is not there, kept", "9_9_9"),
+        ("Ada 9#1", "contents", order, "2019-07-14, after 2019-07-15 10:00"),
+    ]
+    assert shown_times(dataset)[-3:] == ["2019-07-14", "2019-07-15 10:00", "2019-07-15 10:00"]

@@ -86,6 +86,7 @@ def test_each_irregular_record_is_reported(dataset: Dataset) -> None:
         ("perltmem.json", "Ada 4_0_1", "event time of another form kept as text", True),
         ("perltmem.json", "Ada 4_0_0#1", "event time and dialogue time differ, both kept", True),
         ("perltmem.json", "Ada 4_0_0#1", "dialogue line without a speaker", False),
+        ("perltmem.json", "Ada 4_0_0#1", "dialogue out of order of time, sorted", False),
         ("perltqa.json", "Ada/events-001", "reference that names no memory dropped", False),
         ("perltqa.json", "Ada/events-001", "memory of the group taken as evidence", False),
         ("perltqa.json", "Ada/dialogues-000", "memory anchor with HTML entities, not used", True),
