@@ -185,3 +185,70 @@ def test_perltqa_dialogues_out_of_order_or_of_no_event(tmp_path: Path) -> None:
         ("Ada 9#1", "contents", order, "2019-07-14, after 2019-07-15 10:00"),
     ]
     assert shown_times(dataset)[-3:] == ["2019-07-14", "2019-07-15 10:00", "2019-07-15 10:00"]
+
+
+SPLIT = "several evidence ids in one string split"
+NO_LIST = "evidence that is no list read as one"
+NO_TURN = "evidence id that names no turn dropped"
+NO_MESSAGE = "evidence id that names no message dropped"
+TEXT_ID = "evidence id that is text read as a number"
+
+
+@pytest.mark.parametrize(
+    "evidence, kept, kinds",
+    [
+        ("D1:1", ("D1:1",), [NO_LIST]),
+        ("D1:1; D2:1", ("D1:1", "D2:1"), [NO_LIST, SPLIT]),
+        (["D1:1", None, 3, ""], ("D1:1",), [NO_TURN] * 3),
+        (["D1:1", ["D2:1"]], ("D1:1", "D2:1"), ["nested evidence ids flattened"]),
+        ({"a": "D2:1"}, ("D2:1",), [NO_LIST]),
+    ],
+)
+def test_locomo_evidence(tmp_path: Path, evidence: Any, kept: tuple[str, ...], kinds: list[str]) -> None:
+    dataset, found = added(locomo, tmp_path, lambda sample: sample["qa"][0].update(evidence=evidence))
+    assert sorted(kind for _, _, kind, _ in found) == sorted(kinds)
+    assert {(where, field) for where, field, *_ in found} == {("conv-9/q000", "evidence")}
+    assert dataset.tasks[0].evidence_ids == kept
+
+
+@pytest.mark.parametrize(
+    "ids, kept, expected",
+    [
+        ([0, None], ("0",), [("", NO_MESSAGE, "null")]),
+        ([0, [None, 99]], ("0",), [("", "nested evidence ids flattened", "[0, [null, 99]]")]),
+        ({"a": [0], "b": None}, ("0",), [(".b", "evidence ids missing", "")]),
+        (["0", 2], ("0", "2"), [("", TEXT_ID, "0")]),
+        ("[0, 2]", ("0", "2"), [("", "evidence ids that are no list read as one", "[0, 2]"), ("", TEXT_ID, "[0, 2]")]),
+        (2, ("2",), [("", "evidence ids that are no list read as one", "2")]),
+        ([0, True], ("0",), [("", NO_MESSAGE, "True")]),
+    ],
+)
+def test_beam_evidence(tmp_path: Path, ids: Any, kept: tuple[str, ...], expected: list[tuple[str, str, str]]) -> None:
+    follow = "instruction_following"
+    dataset, found = added(beam, tmp_path, lambda s: s[1][follow][0].update(source_chat_ids=ids))
+    for field, kind, what in expected:
+        assert (f"100K/7/{follow}-0", f"source_chat_ids{field}", kind, what) in found
+    if ids == [0, [None, 99]]:
+        assert [what for *_, kind, what in found if kind == NO_MESSAGE] == ["null", "99"]
+    else:
+        assert len(found) == len(expected)
+    assert dataset.task(f"100K/7/{follow}-0").evidence_ids == kept
+
+
+def test_longmemeval_evidence(tmp_path: Path) -> None:
+    _, found = added(longmemeval, tmp_path, lambda instance: instance.update(answer_session_ids="answer_9"))
+    assert found == [("q1", "answer_session_ids", "evidence sessions that are no list read as one", "answer_9")]
+    _, found = added(longmemeval, tmp_path, lambda instance: instance["answer_session_ids"].append(None))
+    assert found == [("q1", "answer_session_ids", "evidence session that is not in the haystack", "null")]
+    marked = INSTANCE["haystack_sessions"][1][0] | {"has_answer": "true"}
+    _, found = added(longmemeval, tmp_path, lambda instance: instance["haystack_sessions"][1].__setitem__(0, marked))
+    kind = "mark of evidence that is neither true nor false, not used"
+    assert found == [("q1 session padding_1", "has_answer", kind, "true")]
+
+
+def test_perltqa_references(tmp_path: Path) -> None:
+    reference = {"Reference Memory": ["Age", None]}
+    dataset, found = added(perltqa, tmp_path, lambda source: source[1]["profile"][0].update(reference))
+    kind = "reference that names no memory dropped"
+    assert found == [("Ada/profile-000", "Reference Memory", kind, '["Age", null]')]
+    assert dataset.tasks[0].evidence == ("Age: 28",)

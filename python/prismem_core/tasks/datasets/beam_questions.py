@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from prismem_core.tasks.history import History
-from prismem_core.tasks.irregularity import Findings
+from prismem_core.tasks.irregularity import Findings, leaves
 from prismem_core.tasks.native_types import BEAM
 from prismem_core.tasks.task import Task
 
@@ -20,6 +20,8 @@ _REFERENCE_FIELDS = {
     "summarization": "ideal_summary",
 }
 
+# One id or several, as text, with or without the brackets of a list.
+_TEXT_IDS = re.compile(r"[\[(]?\s*\d{1,9}(?:[\s,;]+\d{1,9})*\s*[\])]?", re.ASCII)
 _LENGTH = re.compile(r"\b(\d+)[ -](day|week|month|year)s?\b", re.IGNORECASE)
 
 
@@ -123,23 +125,25 @@ def _evidence_ids(
     lists = list(named.values())
     if any(isinstance(item, list) for part in lists if isinstance(part, list) for item in part):
         findings.note("nested evidence ids flattened", task_id, "source_chat_ids", value)
-    for key, part in named.items():
-        if part == []:
-            field = f"source_chat_ids.{key}" if key else "source_chat_ids"
-            findings.note("empty list of evidence ids", task_id, field)
     found: dict[str, None] = {}
-    for item in _leaves(lists):
-        turn_id = str(item).strip()
-        if turn_id in texts:
-            found[turn_id] = None
-        else:
-            findings.note("evidence id that names no message dropped", task_id, "source_chat_ids", turn_id)
+    for key, part in named.items():
+        field = f"source_chat_ids.{key}" if key else "source_chat_ids"
+        if part is None:
+            findings.note("evidence ids missing", task_id, field)
+            continue
+        if part == []:
+            findings.note("empty list of evidence ids", task_id, field)
+        elif not isinstance(part, list):
+            findings.note("evidence ids that are no list read as one", task_id, field, part)
+        for item in leaves(part):
+            ids = [item]
+            if isinstance(item, str) and _TEXT_IDS.fullmatch(item):
+                ids = re.findall(r"\d+", item)
+                findings.note("evidence id that is text read as a number", task_id, field, item)
+            for turn_id in map(str, ids):
+                if turn_id in texts and not isinstance(item, bool | None):
+                    found[turn_id] = None
+                else:
+                    dropped = item if item is None else turn_id
+                    findings.note("evidence id that names no message dropped", task_id, field, dropped)
     return tuple(found)
-
-
-def _leaves(value: Any) -> Iterator[Any]:
-    if isinstance(value, list | dict):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _leaves(item)
-    elif value is not None:
-        yield value

@@ -13,7 +13,7 @@ from prismem_core.tasks.datasets.splits import LOCOMO_SPLIT, default_split
 from prismem_core.tasks.datasets.times import locomo_time
 from prismem_core.tasks.datasets.twins import with_twins
 from prismem_core.tasks.history import History, Session, Turn
-from prismem_core.tasks.irregularity import Findings
+from prismem_core.tasks.irregularity import Findings, leaves
 from prismem_core.tasks.native_types import LOCOMO, LOCOMO_CATEGORIES
 from prismem_core.tasks.task import Dataset, Task
 
@@ -232,13 +232,21 @@ def _clean(value: Any, field: str, task_id: str, findings: Findings) -> str:
 def evidence_ids(value: Any, turns: Mapping[str, str], task_id: str, findings: Findings) -> tuple[str, ...]:
     """The ids of turns that an evidence list names, distinct and in order.
 
-    Several ids in one string are split at `;`, `,` and blanks, leading zeros dropped (`D30:05`) and a stray colon
-    mended (`D:11:26`); what still names no turn is dropped. Each repair is reported.
+    A list may be nested or lack its brackets. Several ids in one string are split at `;`, `,` and blanks, leading zeros
+    dropped (`D30:05`) and a stray colon mended (`D:11:26`); what still names no turn is dropped. Each repair is
+    reported.
     """
-    items = [value] if isinstance(value, str) else value if isinstance(value, list) else []
+    items = value if isinstance(value, list) else [] if value is None else [value]
+    if value is not None and not isinstance(value, list):
+        findings.note("evidence that is no list read as one", task_id, "evidence", value)
+    if any(isinstance(item, list) for item in items):
+        findings.note("nested evidence ids flattened", task_id, "evidence", value)
     found: dict[str, None] = {}
-    for item in items:
-        parts = [part for part in _ID_SEPARATORS.split(str(item)) if part]
+    for item in leaves(items):
+        if not isinstance(item, str) or not item.strip():
+            findings.note("evidence id that names no turn dropped", task_id, "evidence", item)
+            continue
+        parts = [part for part in _ID_SEPARATORS.split(item) if part]
         if len(parts) > 1:
             findings.note("several evidence ids in one string split", task_id, "evidence", item)
         for part in parts:

@@ -153,8 +153,11 @@ def _add_task(
         findings.note("answer that the benchmark contradicts, kept", task_id, "answer", found)
     native, primary = _native_type(instance, own_id, task_id, pack_number, findings)
     abstains = own_id.endswith("_abs") and not pack_number
+    if isinstance(cited, str) and cited.strip():
+        findings.note("evidence sessions that are no list read as one", task_id, "answer_session_ids", cited)
+        cited = [cited.strip()]
     for session_id in cited if isinstance(cited, list) else []:
-        if str(session_id) not in haystack.ids:
+        if session_id is None or str(session_id) not in haystack.ids:
             findings.note("evidence session that is not in the haystack", task_id, "answer_session_ids", session_id)
     if not isinstance(cited, list) or not cited:
         findings.note("evidence sessions missing", task_id, "answer_session_ids", cited)
@@ -248,8 +251,11 @@ def _haystack(instance: Mapping[str, Any], question_id: str, draft: _Draft) -> _
         found.append((when, date, turns))
         for turn, record in zip(turns, (r for r in records if isinstance(r, dict)), strict=True):
             texts[turn.id] = turn.text
-            if record.get("has_answer") is True:
+            mark = record.get("has_answer")
+            if mark is True:
                 marked.add(turn.id)
+            elif mark not in (None, False) or type(mark) is int:
+                findings.note("mark of evidence that is neither true nor false, not used", where, "has_answer", mark)
     ordered = _in_order(found, question_id, findings)
     asked = longmemeval_time(_asked_at(instance))
     for when, date, turns in ordered:
