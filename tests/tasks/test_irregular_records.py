@@ -252,3 +252,58 @@ def test_perltqa_references(tmp_path: Path) -> None:
     kind = "reference that names no memory dropped"
     assert found == [("Ada/profile-000", "Reference Memory", kind, '["Age", null]')]
     assert dataset.tasks[0].evidence == ("Age: 28",)
+
+
+@pytest.mark.parametrize(
+    "rubric, kept, expected",
+    [
+        (
+            "LLM response should state: x",
+            ("LLM response should state: x",),
+            ["rubric that is no list read as one point"],
+        ),
+        (["a", 7], ("a", "7"), ["point of a rubric that is no text read as text"]),
+        (["a", None, " "], ("a",), ["empty point of a rubric left out"] * 2),
+        ([], (), ["rubric missing"]),
+        (None, (), ["rubric missing"]),
+        ("", (), ["rubric that is no list read as one point", "empty point of a rubric left out", "rubric missing"]),
+    ],
+)
+def test_beam_rubrics(tmp_path: Path, rubric: Any, kept: tuple[str, ...], expected: list[str]) -> None:
+    dataset, found = added(beam, tmp_path, lambda source: source[1]["abstention"][0].update(rubric=rubric))
+    assert [(where, field, kind) for where, field, kind, _ in found] == [
+        ("100K/7/abstention-0", "rubric", kind) for kind in expected
+    ]
+    assert dataset.task("100K/7/abstention-0").rubric == kept
+
+
+@pytest.mark.parametrize(
+    "slip, what",
+    [
+        (lambda source: source[1].pop("abstention"), ""),
+        (lambda source: source[1].update(abstention=[]), "[]"),
+        (lambda source: source[1].update(abstention=None), "null"),
+    ],
+)
+def test_a_beam_type_without_questions(tmp_path: Path, slip: Slip, what: str) -> None:
+    dataset, found = added(beam, tmp_path, slip)
+    assert found == [("100K/7", "abstention", "no questions of a type", what)]
+    assert len(dataset.tasks) == 6
+
+
+def test_beam_questions_of_a_type_that_are_no_list(tmp_path: Path) -> None:
+    dataset, found = added(beam, tmp_path, lambda source: source[1].update(abstention=source[1]["abstention"][0]))
+    assert [(where, field, kind) for where, field, kind, _ in found] == [
+        ("100K/7", "abstention", "questions of a type that are no list read as one")
+    ]
+    assert len(dataset.tasks) == 7
+
+
+def test_a_beam_chat_without_questions(tmp_path: Path) -> None:
+    rows = [
+        {"conversation_id": number, "chat": CHAT, "probing_questions": asked}
+        for number, asked in (("1", QUESTIONS), ("2", {}))
+    ]
+    (tmp_path / "100K.json").write_text(json.dumps(rows), encoding="utf-8")
+    found = reports(load(tmp_path / "100K.json"))
+    assert found["100K/2", "probing_questions", "chat without probing questions", ""] == 1

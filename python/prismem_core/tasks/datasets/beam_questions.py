@@ -30,6 +30,12 @@ def beam_tasks(history: History, questions: Any, findings: Findings) -> Iterator
     if not isinstance(questions, dict):
         findings.note("questions that are no object of types left out", history.id, "probing_questions", questions)
         return
+    if not questions:
+        findings.note("chat without probing questions", history.id, "probing_questions")
+        return
+    for native in BEAM:
+        if not questions.get(native):
+            findings.note("no questions of a type", history.id, native, questions.get(native, ""))
     texts = {turn.id: turn.text for session in history.sessions for turn in session.turns}
     for native, records in questions.items():
         primary = BEAM.get(native)
@@ -37,7 +43,9 @@ def beam_tasks(history: History, questions: Any, findings: Findings) -> Iterator
             for position, _ in enumerate(records if isinstance(records, list) else [records]):
                 findings.note("questions of an unknown type left out", f"{history.id}/{native}-{position}", native)
             continue
-        for position, record in enumerate(records if isinstance(records, list) else [records]):
+        if records and not isinstance(records, list):
+            findings.note("questions of a type that are no list read as one", history.id, native, records)
+        for position, record in enumerate(records if isinstance(records, list) else [records] if records else []):
             task_id = f"{history.id}/{native}-{position}"
             if not isinstance(record, dict) or not str(record.get("question") or "").strip():
                 findings.note("question without text left out", task_id, "question", record)
@@ -67,11 +75,21 @@ def beam_tasks(history: History, questions: Any, findings: Findings) -> Iterator
 
 def _rubric(record: Mapping[str, Any], task_id: str, findings: Findings) -> tuple[str, ...]:
     rubric = record.get("rubric")
-    items = rubric if isinstance(rubric, list) else [rubric]
-    kept = tuple(str(item).strip() for item in items if item is not None and str(item).strip())
+    if rubric is not None and not isinstance(rubric, list):
+        findings.note("rubric that is no list read as one point", task_id, "rubric", rubric)
+    kept: list[str] = []
+    items = rubric if isinstance(rubric, list) else [] if rubric is None else [rubric]
+    for item in items:
+        point = "" if item is None else str(item).strip()
+        if not point:
+            findings.note("empty point of a rubric left out", task_id, "rubric", item)
+            continue
+        if not isinstance(item, str):
+            findings.note("point of a rubric that is no text read as text", task_id, "rubric", item)
+        kept.append(point)
     if not kept:
         findings.note("rubric missing", task_id, "rubric")
-    return kept
+    return tuple(kept)
 
 
 def _compare(
