@@ -150,6 +150,7 @@ def test_repairs_are_counted(chat: Dataset) -> None:
         "marker in a message that is no main question, cut": 1,
         "marker with another index than two numbers, cut": 2,
         "nested evidence ids flattened": 1,
+        "no questions of a type": 4,
         "number of mentions differs from the rubric, rubric kept": 1,
         "questions of an unknown type left out": 1,
         "rubric missing": 1,

@@ -108,6 +108,7 @@ def test_repairs_are_counted(dataset: Dataset) -> None:
         "blanks around a question removed": 1,
         "blanks around an answer removed": 1,
         "evidence id that names no turn dropped": 2,
+        "gap in the numbers of sessions": 1,
         "misspelt evidence id mended": 2,
         "question text repeated in its conversation, both kept": 1,
         "question without evidence": 1,

@@ -83,8 +83,10 @@ def test_questions_by_group_with_the_referenced_memory(dataset: Dataset) -> None
 
 def test_each_irregular_record_is_reported(dataset: Dataset) -> None:
     assert [(item.file, item.record, item.kind, item.variant) for item in dataset.irregularities] == [
+        ("perltmem.json", "Ada 4_0_1", "event time of another form kept as text", True),
         ("perltmem.json", "Ada 4_0_0#1", "event time and dialogue time differ, both kept", True),
         ("perltmem.json", "Ada 4_0_0#1", "dialogue line without a speaker", False),
+        ("perltmem.json", "Ada 4_0_0#1", "dialogue out of order of time, sorted", False),
         ("perltqa.json", "Ada/events-001", "reference that names no memory dropped", False),
         ("perltqa.json", "Ada/events-001", "memory of the group taken as evidence", False),
         ("perltqa.json", "Ada/dialogues-000", "memory anchor with HTML entities, not used", True),
@@ -140,6 +142,7 @@ def test_records_out_of_form(tmp_path: Path) -> None:
     assert kinds == [
         ("Ada", "group that is a literal in a string, parsed"),
         ("Ada 4_0_0", "event without text left out"),
+        ("Ada 4_0_3", "event without a time"),
         ("Ada d1", "dialogue without text left out"),
         ("Ada d2", "dialogue time of another form kept as text"),
         ("Bo", "character that is no object left out"),

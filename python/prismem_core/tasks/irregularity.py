@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,6 +58,15 @@ class Findings:
         """How often each kind occurred, by name."""
         counts = Counter(item.kind for item in self.irregularities) + self.mended
         return dict(sorted(counts.items()))
+
+
+def leaves(value: Any) -> Iterator[Any]:
+    """What nested lists and objects hold in the end, in order."""
+    if isinstance(value, list | dict):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from leaves(item)
+    else:
+        yield value
 
 
 def shown(value: Any) -> str:

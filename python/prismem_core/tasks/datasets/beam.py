@@ -47,10 +47,9 @@ def load_beam_folder(folders: Sequence[Path], source: Source) -> Dataset:
             chat, history_id = source.json(chat_file), _history_id(folder)
             question_files = [folder / "probing_questions" / f"probing_questions.json{end}" for end in ("", ".gz")]
             present = [path for path in question_files if path.exists()]
-            if not present:
-                findings.file = source.name(chat_file)
-                findings.note("chat without probing questions", history_id)
-            asked, name = (source.json(present[0]), source.name(present[0])) if present else ({}, "")
+            asked, name = (
+                (source.json(present[0]), source.name(present[0])) if present else ({}, source.name(chat_file))
+            )
             yield history_id, source.name(chat_file), chat, name, asked
 
     return beam_dataset(chats(), source, findings)

@@ -5,15 +5,55 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from prismem_core.tasks.datasets.times import beam_date
 from prismem_core.tasks.history import History, Session, Turn
 from prismem_core.tasks.irregularity import Findings
 
-_ANCHOR = re.compile(r"([A-Za-z]+)-0?(\d{1,2})-(\d{4})")
 _PLAN = re.compile(r"plan-?(\d+)", re.IGNORECASE)
 _MARKER = "->->"
 _MARKER_INDEX = re.compile(r"\s*\d+,\s*\d+\s*")
+
+
+@dataclass
+class _Order:
+    """What comes next where numbers and dates go on as they should; reports what does not, and takes it as it is."""
+
+    findings: Findings
+    batch: int | None = None
+    message: int = 0
+    date: str = ""
+
+    def check_batch(self, number: Any, record: str) -> None:
+        """The number of a batch goes on by one; a repeated one is reported where it is replaced."""
+        if type(number) is not int:
+            if number is not None:
+                self.findings.note("batch number that is no number, position taken", record, "batch_number", number)
+            return
+        if self.batch is not None and number not in (self.batch, self.batch + 1):
+            told = f"{number} after {self.batch}"
+            self.findings.note("batch numbers that do not go on, order kept", record, "batch_number", told)
+        self.batch = number
+
+    def check_date(self, anchor: str, record: str) -> None:
+        """Dates go forward; one that cannot be read counts for nothing."""
+        when, before = beam_date(anchor), beam_date(self.date)
+        if when is not None and before is not None and when < before:
+            told = f"{anchor}, after {self.date}"
+            self.findings.note("batch dated before the last one, order kept", record, "time_anchor", told)
+        self.date = self.date if when is None else anchor
+
+    def check_message(self, turn_id: str, number: int | None, record: str) -> None:
+        """Ids of messages count from 0 over the whole chat."""
+        if number is None:
+            self.findings.note("message id that is no number kept", record, "id", turn_id)
+        elif number != self.message:
+            told = f"{number}, expected {self.message}"
+            self.findings.note("message ids that do not go on, kept", record, "id", told)
+            self.message = number
+        self.message += 1
 
 
 def beam_history(history_id: str, chat: Any, findings: Findings) -> History | None:
@@ -24,6 +64,7 @@ def beam_history(history_id: str, chat: Any, findings: Findings) -> History | No
     """
     sessions: list[Session] = []
     date, offset, last, current_plan = "", 0, -1, ""
+    order = _Order(findings)
     taken: set[str] = set()
     session_ids: set[str] = set()
     indices: Counter[str] = Counter()
@@ -32,14 +73,19 @@ def beam_history(history_id: str, chat: Any, findings: Findings) -> History | No
         if plan != current_plan:
             numbers = [n for message in messages if (n := _number(message.get("id"))) is not None]
             begins_again = bool(current_plan) and bool(numbers) and numbers[0] <= last
-            current_plan, offset = plan, last + 1 if begins_again else 0
+            current_plan, offset, order.batch = plan, last + 1 if begins_again else 0, None
         own = batch.get("time_anchor") if isinstance(batch, dict) else None
-        anchors = [a for a in (own, *(m.get("time_anchor") for m in messages)) if isinstance(a, str) and a.strip()]
+        anchors = [str(a).strip() for a in (own, *(m.get("time_anchor") for m in messages)) if a is not None]
+        anchors = list(dict.fromkeys(anchor for anchor in anchors if anchor))
         number = batch.get("batch_number") if isinstance(batch, dict) else None
-        name = str(number if isinstance(number, int) else position)
+        name = str(number if type(number) is int else position)
         record = f"{history_id} batch {plan}.{name}" if plan else f"{history_id} batch {name}"
+        order.check_batch(number, record)
         if anchors:
-            date = _date(anchors[0].strip(), record, findings)
+            date = _date(anchors[0], record, findings)
+            if len(anchors) > 1:
+                findings.note("batch with several dates, first one kept", record, "time_anchor", "; ".join(anchors))
+            order.check_date(anchors[0], record)
         elif messages:
             findings.note("batch without a date, last one carried over", record, "time_anchor", date)
         turns: list[Turn] = []
@@ -51,6 +97,9 @@ def beam_history(history_id: str, chat: Any, findings: Findings) -> History | No
             if (own_number is None and not turn_id.strip()) or turn_id in taken or message.get("id") is None:
                 findings.note("message id missing or repeated, replaced by position", record, "id", message.get("id"))
                 turn_id = f"{position}.{len(turns)}"
+                order.message += 1
+            else:
+                order.check_message(turn_id, None if own_number is None else last, record)
             taken.add(turn_id)
             text = _text(message, f"{history_id} message {turn_id}", findings)
             turns.append(Turn(turn_id, str(message.get("role") or ""), text))
@@ -115,11 +164,11 @@ def _text(message: Mapping[str, Any], record: str, findings: Findings) -> str:
 
 def _date(anchor: str, record: str, findings: Findings) -> str:
     """`March-15-2024` as `March 15, 2024`; another spelling is kept as it is and reported."""
-    match = _ANCHOR.fullmatch(anchor)
-    if match is None:
+    if beam_date(anchor) is None:
         findings.note("date of another form kept as text", record, "time_anchor", anchor)
         return anchor
-    return f"{match[1]} {match[2]}, {match[3]}"
+    month, day, year = anchor.split("-")
+    return f"{month} {int(day)}, {year}"
 
 
 def _number(value: Any) -> int | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from prismem_core.tasks.history import History
-from prismem_core.tasks.irregularity import Findings
+from prismem_core.tasks.irregularity import Findings, leaves
 from prismem_core.tasks.native_types import BEAM
 from prismem_core.tasks.task import Task
 
@@ -20,6 +20,8 @@ _REFERENCE_FIELDS = {
     "summarization": "ideal_summary",
 }
 
+# One id or several, as text, with or without the brackets of a list.
+_TEXT_IDS = re.compile(r"[\[(]?\s*\d{1,9}(?:[\s,;]+\d{1,9})*\s*[\])]?", re.ASCII)
 _LENGTH = re.compile(r"\b(\d+)[ -](day|week|month|year)s?\b", re.IGNORECASE)
 
 
@@ -28,6 +30,12 @@ def beam_tasks(history: History, questions: Any, findings: Findings) -> Iterator
     if not isinstance(questions, dict):
         findings.note("questions that are no object of types left out", history.id, "probing_questions", questions)
         return
+    if not questions:
+        findings.note("chat without probing questions", history.id, "probing_questions")
+        return
+    for native in BEAM:
+        if not questions.get(native):
+            findings.note("no questions of a type", history.id, native, questions.get(native, ""))
     texts = {turn.id: turn.text for session in history.sessions for turn in session.turns}
     for native, records in questions.items():
         primary = BEAM.get(native)
@@ -35,7 +43,9 @@ def beam_tasks(history: History, questions: Any, findings: Findings) -> Iterator
             for position, _ in enumerate(records if isinstance(records, list) else [records]):
                 findings.note("questions of an unknown type left out", f"{history.id}/{native}-{position}", native)
             continue
-        for position, record in enumerate(records if isinstance(records, list) else [records]):
+        if records and not isinstance(records, list):
+            findings.note("questions of a type that are no list read as one", history.id, native, records)
+        for position, record in enumerate(records if isinstance(records, list) else [records] if records else []):
             task_id = f"{history.id}/{native}-{position}"
             if not isinstance(record, dict) or not str(record.get("question") or "").strip():
                 findings.note("question without text left out", task_id, "question", record)
@@ -65,11 +75,21 @@ def beam_tasks(history: History, questions: Any, findings: Findings) -> Iterator
 
 def _rubric(record: Mapping[str, Any], task_id: str, findings: Findings) -> tuple[str, ...]:
     rubric = record.get("rubric")
-    items = rubric if isinstance(rubric, list) else [rubric]
-    kept = tuple(str(item).strip() for item in items if item is not None and str(item).strip())
+    if rubric is not None and not isinstance(rubric, list):
+        findings.note("rubric that is no list read as one point", task_id, "rubric", rubric)
+    kept: list[str] = []
+    items = rubric if isinstance(rubric, list) else [] if rubric is None else [rubric]
+    for item in items:
+        point = "" if item is None else str(item).strip()
+        if not point:
+            findings.note("empty point of a rubric left out", task_id, "rubric", item)
+            continue
+        if not isinstance(item, str):
+            findings.note("point of a rubric that is no text read as text", task_id, "rubric", item)
+        kept.append(point)
     if not kept:
         findings.note("rubric missing", task_id, "rubric")
-    return kept
+    return tuple(kept)
 
 
 def _compare(
@@ -123,23 +143,25 @@ def _evidence_ids(
     lists = list(named.values())
     if any(isinstance(item, list) for part in lists if isinstance(part, list) for item in part):
         findings.note("nested evidence ids flattened", task_id, "source_chat_ids", value)
-    for key, part in named.items():
-        if part == []:
-            field = f"source_chat_ids.{key}" if key else "source_chat_ids"
-            findings.note("empty list of evidence ids", task_id, field)
     found: dict[str, None] = {}
-    for item in _leaves(lists):
-        turn_id = str(item).strip()
-        if turn_id in texts:
-            found[turn_id] = None
-        else:
-            findings.note("evidence id that names no message dropped", task_id, "source_chat_ids", turn_id)
+    for key, part in named.items():
+        field = f"source_chat_ids.{key}" if key else "source_chat_ids"
+        if part is None:
+            findings.note("evidence ids missing", task_id, field)
+            continue
+        if part == []:
+            findings.note("empty list of evidence ids", task_id, field)
+        elif not isinstance(part, list):
+            findings.note("evidence ids that are no list read as one", task_id, field, part)
+        for item in leaves(part):
+            ids = [item]
+            if isinstance(item, str) and _TEXT_IDS.fullmatch(item):
+                ids = re.findall(r"\d+", item)
+                findings.note("evidence id that is text read as a number", task_id, field, item)
+            for turn_id in map(str, ids):
+                if turn_id in texts and not isinstance(item, bool | None):
+                    found[turn_id] = None
+                else:
+                    dropped = item if item is None else turn_id
+                    findings.note("evidence id that names no message dropped", task_id, field, dropped)
     return tuple(found)
-
-
-def _leaves(value: Any) -> Iterator[Any]:
-    if isinstance(value, list | dict):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _leaves(item)
-    elif value is not None:
-        yield value

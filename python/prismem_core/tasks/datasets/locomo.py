@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from typing import Any
 
 from prismem_core.tasks.capability import Capability
 from prismem_core.tasks.datasets.source import Source, first_items
 from prismem_core.tasks.datasets.splits import LOCOMO_SPLIT, default_split
+from prismem_core.tasks.datasets.times import locomo_time
 from prismem_core.tasks.datasets.twins import with_twins
 from prismem_core.tasks.history import History, Session, Turn
-from prismem_core.tasks.irregularity import Findings
+from prismem_core.tasks.irregularity import Findings, leaves
 from prismem_core.tasks.native_types import LOCOMO, LOCOMO_CATEGORIES
 from prismem_core.tasks.task import Dataset, Task
 
 REPLY_WORDS = 32
 
-_SESSION_KEY = re.compile(r"session_(\d+)")
-_DATE_KEY = re.compile(r"session_(\d+)_date_time")
+_SESSION_KEY = re.compile(r"session_(\d{1,9})", re.ASCII)
+_DATE_KEY = re.compile(r"session_(\d{1,9})_date_time", re.ASCII)
 _ID_SEPARATORS = re.compile(r"[;,\s]+")
-_TURN_ID = re.compile(r"D:?0*(\d+):0*(\d+)")
+_TURN_ID = re.compile(r"D:?0*(\d{1,9}):0*(\d{1,9})", re.ASCII)
 _METRICS = {"adversarial": "abstention", "multi_hop": "f1_multi", "open_domain": "f1_first"}
 
 
@@ -71,30 +73,66 @@ def _history(history_id: str, conversation: Any, evidence_texts: dict[str, str],
     """Sessions by number, None without any; `evidence_texts` gets the text each turn id stands for as evidence."""
     if not isinstance(conversation, dict):
         return None
-    numbers = {int(m[1]): key for key in conversation if (m := _SESSION_KEY.fullmatch(key))}
-    for key in conversation:
-        if (m := _DATE_KEY.fullmatch(key)) and int(m[1]) not in numbers:
-            findings.note("session date without a session ignored", history_id, key, conversation[key])
-    sessions = []
-    for number, key in sorted(numbers.items()):
-        records = conversation[key]
-        turns = []
-        for index, record in enumerate(records if isinstance(records, list) else [], 1):
-            if not isinstance(record, dict):
-                findings.note("turn that is no object left out", history_id, f"{key} turn {index}", record)
-                continue
-            turn, evidence = _turn(record, f"D{number}:{index}", evidence_texts, history_id, findings)
-            evidence_texts[turn.id] = evidence
-            turns.append(turn)
+    keyed = sorted((int(m[1]), len(key), key) for key in conversation if (m := _SESSION_KEY.fullmatch(key)))
+    numbers = {number for number, *_ in keyed}
+    dates = {key: int(m[1]) for key in conversation if (m := _DATE_KEY.fullmatch(key))}
+    orphans = {key: number for key, number in dates.items() if number not in numbers}
+    for key in orphans:
+        findings.note("session date without a session ignored", history_id, key, conversation[key])
+    sessions: list[Session] = []
+    previous, latest, latest_date = 0, datetime.min, ""
+    for number, _, key in keyed:
+        absent = number - previous - 1 - len({n for n in orphans.values() if previous < n < number})
+        if absent > 0:
+            told = f"{absent} missing between {previous} and {number}"
+            findings.note("gap in the numbers of sessions", history_id, key, told)
+        if number == previous:
+            findings.note("session number repeated, both kept", history_id, key)
+        session_id = key.removeprefix("session_") if number == previous else str(number)
+        previous = number
+        turns = _turns(number, key, conversation[key], evidence_texts, history_id, findings)
         if not turns:
-            findings.note("session without turns ignored", history_id, key)
+            findings.note("session without turns ignored", history_id, key, conversation[key])
             continue
-        date = conversation.get(f"{key}_date_time")
-        if not isinstance(date, str) or not date.strip():
-            findings.note("session without a date", history_id, f"{key}_date_time", date)
-            date = ""
-        sessions.append(Session(str(number), date.strip(), tuple(turns)))
+        date_key = f"{key}_date_time"
+        found = conversation.get(date_key)
+        date = "" if found is None else str(found).strip()
+        when = locomo_time(date)
+        if not date:
+            findings.note("session without a date", history_id, date_key, found)
+        elif when is None:
+            findings.note("session date of another form kept as text", history_id, date_key, found)
+        else:
+            if when < latest:
+                told = f"{date}, after {latest_date}"
+                findings.note("session dated before the last one, order of numbers kept", history_id, date_key, told)
+            latest, latest_date = when, date
+        sessions.append(Session(session_id, date, turns))
     return History(history_id, tuple(sessions)) if sessions else None
+
+
+def _turns(
+    number: int, key: str, records: Any, evidence_texts: dict[str, str], history_id: str, findings: Findings
+) -> tuple[Turn, ...]:
+    """The turns of a session; ids that are not `D<session>:<turn>`, counted from 1 without a gap, are reported."""
+    turns: list[Turn] = []
+    expected = 1
+    for index, record in enumerate(records if isinstance(records, list) else [], 1):
+        if not isinstance(record, dict):
+            findings.note("turn that is no object left out", history_id, f"{key} turn {index}", record)
+            expected += 1
+            continue
+        turn, evidence = _turn(record, f"D{number}:{index}", evidence_texts, history_id, findings)
+        evidence_texts[turn.id] = evidence
+        turns.append(turn)
+        if turn.id == record.get("dia_id") and turn.id != f"D{number}:{expected}":
+            ahead = (m := _TURN_ID.fullmatch(turn.id)) and int(m[1]) == number and int(m[2]) > expected
+            kind = "gap in the ids of turns" if ahead else "turn id that is not of its place, kept"
+            told = f"{turn.id}, expected D{number}:{expected}"
+            findings.note(kind, history_id, f"turn D{number}:{index}, dia_id", told)
+            expected = int(m[2]) if m and ahead else expected
+        expected += 1
+    return tuple(turns)
 
 
 def _turn(
@@ -194,13 +232,21 @@ def _clean(value: Any, field: str, task_id: str, findings: Findings) -> str:
 def evidence_ids(value: Any, turns: Mapping[str, str], task_id: str, findings: Findings) -> tuple[str, ...]:
     """The ids of turns that an evidence list names, distinct and in order.
 
-    Several ids in one string are split at `;`, `,` and blanks, leading zeros dropped (`D30:05`) and a stray colon
-    mended (`D:11:26`); what still names no turn is dropped. Each repair is reported.
+    A list may be nested or lack its brackets. Several ids in one string are split at `;`, `,` and blanks, leading zeros
+    dropped (`D30:05`) and a stray colon mended (`D:11:26`); what still names no turn is dropped. Each repair is
+    reported.
     """
-    items = [value] if isinstance(value, str) else value if isinstance(value, list) else []
+    items = value if isinstance(value, list) else [] if value is None else [value]
+    if value is not None and not isinstance(value, list):
+        findings.note("evidence that is no list read as one", task_id, "evidence", value)
+    if any(isinstance(item, list) for item in items):
+        findings.note("nested evidence ids flattened", task_id, "evidence", value)
     found: dict[str, None] = {}
-    for item in items:
-        parts = [part for part in _ID_SEPARATORS.split(str(item)) if part]
+    for item in leaves(items):
+        if not isinstance(item, str) or not item.strip():
+            findings.note("evidence id that names no turn dropped", task_id, "evidence", item)
+            continue
+        parts = [part for part in _ID_SEPARATORS.split(item) if part]
         if len(parts) > 1:
             findings.note("several evidence ids in one string split", task_id, "evidence", item)
         for part in parts:

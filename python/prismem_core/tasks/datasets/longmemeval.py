@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from prismem_core.errors import DataError
 from prismem_core.tasks.capability import Capability
 from prismem_core.tasks.datasets.source import Source, first_items
 from prismem_core.tasks.datasets.splits import default_split, spread
+from prismem_core.tasks.datasets.times import longmemeval_time
 from prismem_core.tasks.history import History, Session, Turn
 from prismem_core.tasks.irregularity import Findings
 from prismem_core.tasks.native_types import LONGMEMEVAL, longmemeval_capability
@@ -19,11 +20,8 @@ from prismem_core.tasks.task import Dataset, Task
 REPLY_WORDS = 80
 PACK_TYPE = "multi-question-pack"
 
-_DATE = re.compile(r"(\d{4})/(\d{1,2})/(\d{1,2})(?:\s*\(\w+\))?(?:\s+(\d{1,2}):(\d{2}))?")
 # Answers of a carrying repository that the benchmark itself contradicts: question id and answer, with the reason.
 _OUTDATED = {("852ce960", "$350,000"): "outdated value; the benchmark's answer is $400,000"}
-
-_When = tuple[int, ...]
 
 
 def is_longmemeval(value: Any) -> bool:
@@ -155,8 +153,11 @@ def _add_task(
         findings.note("answer that the benchmark contradicts, kept", task_id, "answer", found)
     native, primary = _native_type(instance, own_id, task_id, pack_number, findings)
     abstains = own_id.endswith("_abs") and not pack_number
+    if isinstance(cited, str) and cited.strip():
+        findings.note("evidence sessions that are no list read as one", task_id, "answer_session_ids", cited)
+        cited = [cited.strip()]
     for session_id in cited if isinstance(cited, list) else []:
-        if str(session_id) not in haystack.ids:
+        if session_id is None or str(session_id) not in haystack.ids:
             findings.note("evidence session that is not in the haystack", task_id, "answer_session_ids", session_id)
     if not isinstance(cited, list) or not cited:
         findings.note("evidence sessions missing", task_id, "answer_session_ids", cited)
@@ -165,9 +166,11 @@ def _add_task(
         findings.count("question of the pack without marked turns")
     elif not ids and not abstains:
         findings.note("no turn is marked as evidence", task_id, "has_answer")
-    asked_at = str(instance.get("question_date") or "").strip()
+    asked_at = _asked_at(instance)
     if not asked_at and not pack_number:
         findings.note("question without a date", task_id, "question_date")
+    elif asked_at and not pack_number and longmemeval_time(asked_at) is None:
+        findings.note("question date of another form kept as text", task_id, "question_date", asked_at)
     preference = native == "single-session-preference" and not abstains
     draft.tasks.append(
         Task(
@@ -185,6 +188,11 @@ def _add_task(
             asked_at=asked_at,
         )
     )
+
+
+def _asked_at(instance: Mapping[str, Any]) -> str:
+    date = instance.get("question_date")
+    return "" if date is None else str(date).strip()
 
 
 def _native_type(
@@ -217,7 +225,7 @@ def _haystack(instance: Mapping[str, Any], question_id: str, draft: _Draft) -> _
     if not len(sessions) == len(ids) == len(dates):
         sizes = f"{len(sessions)} sessions, {len(ids)} ids, {len(dates)} dates"
         findings.note("lists of the haystack differ in length, all sessions kept", question_id, "haystack", sizes)
-    found: list[tuple[_When | None, str, tuple[Turn, ...]]] = []
+    found: list[tuple[datetime | None, str, tuple[Turn, ...]]] = []
     texts: dict[str, str] = {}
     marked: set[str] = set()
     taken: set[str] = set()
@@ -236,17 +244,20 @@ def _haystack(instance: Mapping[str, Any], question_id: str, draft: _Draft) -> _
             continue
         if turns[0].speaker == "assistant":
             findings.note("session that begins with the assistant", where, "role", turns[0].text, variant=True)
-        date = str(dates[position] or "").strip() if position < len(dates) else ""
-        when = _when(date)
+        date = str(dates[position]).strip() if position < len(dates) and dates[position] is not None else ""
+        when = longmemeval_time(date)
         if when is None:
             findings.note("session date of another form kept as text", where, "haystack_dates", date)
         found.append((when, date, turns))
         for turn, record in zip(turns, (r for r in records if isinstance(r, dict)), strict=True):
             texts[turn.id] = turn.text
-            if record.get("has_answer") is True:
+            mark = record.get("has_answer")
+            if mark is True:
                 marked.add(turn.id)
+            elif mark not in (None, False) or type(mark) is int:
+                findings.note("mark of evidence that is neither true nor false, not used", where, "has_answer", mark)
     ordered = _in_order(found, question_id, findings)
-    asked = _when(str(instance.get("question_date") or ""))
+    asked = longmemeval_time(_asked_at(instance))
     for when, date, turns in ordered:
         if asked and when and when > asked:
             where = f"{question_id} session {turns[0].id.rpartition(':')[0]}"
@@ -279,19 +290,14 @@ def _turns(records: Any, session_id: str, where: str, draft: _Draft) -> tuple[Tu
 
 
 def _in_order(
-    found: Sequence[tuple[_When | None, str, tuple[Turn, ...]]], question_id: str, findings: Findings
-) -> list[tuple[_When | None, str, tuple[Turn, ...]]]:
+    found: Sequence[tuple[datetime | None, str, tuple[Turn, ...]]], question_id: str, findings: Findings
+) -> list[tuple[datetime | None, str, tuple[Turn, ...]]]:
     """The sessions by date, equal dates in the order of the source; one without a date stays behind the one before."""
-    keys: list[_When] = []
+    keys: list[datetime] = []
     for when, _, _ in found:
-        keys.append(when or (keys[-1] if keys else ()))
+        keys.append(when or (keys[-1] if keys else datetime.min))
     back = [position for position in range(len(keys) - 1) if keys[position] > keys[position + 1]]
     if back:
         places = "steps back after " + ", ".join(map(str, back))
         findings.note("haystack out of order of time, sorted", question_id, "haystack_dates", places, variant=True)
     return [found[position] for position in sorted(range(len(found)), key=keys.__getitem__)]
-
-
-def _when(date: str) -> _When | None:
-    match = _DATE.fullmatch(date.strip())
-    return tuple(int(part or 0) for part in match.groups()) if match else None

@@ -197,6 +197,9 @@ class _Asker:
         """Turn ids of the referenced memory: a profile field or the records that a list (also as a literal) names."""
         found: dict[str, None] = {}
         for key in _references(reference):
+            if key is None:
+                self.findings.note("reference that names no memory dropped", task_id, "Reference Memory", reference)
+                continue
             places = self.memory.places.get((group, key)) or self.memory.anywhere(key)
             if places:
                 found.update(dict.fromkeys(places))
@@ -222,8 +225,11 @@ def _get(record: Any, key: str) -> Any:
     return next((v for k, v in record.items() if str(k).casefold().replace(" ", "_") == wanted), None)
 
 
-def _references(value: Any) -> list[str]:
-    """The keys that a reference names; a string may hold a JSON or Python list, which is parsed, never evaluated."""
+def _references(value: Any) -> list[str | None]:
+    """The keys that a reference names, None for an entry of a list that is none.
+
+    A string may hold a JSON or Python list, which is parsed, never evaluated.
+    """
     if isinstance(value, str) and value.strip().startswith("[") and len(value) <= _MAX_LITERAL_CHARS:
         for parse in (json.loads, ast.literal_eval):
             try:
@@ -231,5 +237,6 @@ def _references(value: Any) -> list[str]:
                 break
             except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
                 continue
-    items = value if isinstance(value, list | tuple) else [value]
-    return [str(item).strip() for item in items if item is not None and str(item).strip()]
+    if not isinstance(value, list | tuple):
+        return [] if value is None or not str(value).strip() else [str(value).strip()]
+    return [str(item).strip() or None if item is not None else None for item in value]

@@ -74,6 +74,9 @@ def character_memory(name: str, record: Mapping[str, Any], findings: Findings) -
         turn = draft.turn("events", str(key).strip(), f"event:{key}", "Event", text)
         when = _when(time)
         if when is None:
+            # Free text by the benchmark's own description, so that it is no fault of the record.
+            kind = "event time of another form kept as text" if time else "event without a time"
+            findings.note(kind, f"{name} {key}", "Creation Time", time, variant=True)
             undated.append((time, [turn]))
         else:
             dated.append((when, time, [turn]))
@@ -104,7 +107,10 @@ def _add_dialogue(
     if not isinstance(contents, dict) or not contents:
         findings.note("dialogue without text left out", where, "contents", contents)
         return
-    number = 0
+    named = dialogue.get("events") if isinstance(dialogue, dict) else None
+    if named is not None and str(named).strip() not in events:
+        findings.note("dialogue of an event that is not there, kept", where, "events", named)
+    number, latest, latest_time = 0, datetime.min, ""
     for time, lines in contents.items():
         turns = []
         for line in _lines(lines):
@@ -122,8 +128,11 @@ def _add_dialogue(
             findings.note("dialogue time of another form kept as text", where, "contents", str(time))
             undated.append((str(time), turns))
             continue
+        if when < latest:
+            findings.note("dialogue out of order of time, sorted", where, "contents", f"{time}, after {latest_time}")
+        latest, latest_time = when, str(time)
         dated.append((when, str(time), turns))
-        event = events.get(str(dialogue.get("events", "")) if isinstance(dialogue, dict) else "")
+        event = events.get(str(named).strip())
         years = set(_YEAR.findall(_event(event)[0])) if event is not None else set()
         if years and str(when.year) not in years:
             told = f"event {_event(event)[0]}, dialogue {time}"
