@@ -192,7 +192,7 @@ class CachedChat:
                 self._account.settle(reply.input_tokens, reply.output_tokens)
 
     def _keep(self, purpose: str, replies: dict[str, ChatReply]) -> None:
-        # The ledger comes first: a process that is killed in between asks and counts the call again, as the server does.
+        # The ledger first: a process that is killed in between makes and counts the call again, as the server does.
         for key, reply in replies.items():
             self._ledger.record(self._role, purpose, key, reply.input_tokens, reply.output_tokens)
             if reply.finish_reason != "stop":
