@@ -11,7 +11,7 @@ demo: $(VENV)/.offline
 	$(BIN)/prismem evolve --data sample --run $(RUN)
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest --ignore=tests/kernels --ignore=tests/vllm
+	$(BIN)/python -m pytest -n auto --dist worksteal --ignore=tests/kernels --ignore=tests/vllm
 
 # The long versions of tests: thousands of random program edits and the like, an hour and more.
 soak: $(VENV)/.dev

@@ -18,6 +18,7 @@ from tests.faults.conftest import one_clear_line
 from tests.scripted_server.fixture import ScriptedServer
 
 FAST = ["--set", "reranker=false", "--set", "models.task.retries=0"]
+TRIED = ["--set", "models.task.retries=2"]
 
 
 def evaluate(talks: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
@@ -28,8 +29,7 @@ def evaluate(talks: Path, *words: str | Path) -> subprocess.CompletedProcess[str
 def refused(done: subprocess.CompletedProcess[str], *expected: str, code: int = 7) -> None:
     """The command ended with one line on standard error that holds all these words."""
     assert done.returncode == code, done.stdout + done.stderr
-    # Before it there may be warnings, such as that of a call that is tried again.
-    lines = [line for line in done.stderr.splitlines() if line.startswith("prismem: ") and "isolation" not in line]
+    lines = [line for line in done.stderr.splitlines() if not line.startswith("prismem: isolation: ")]
     assert len(lines) == 1, done.stderr
     assert lines[0].startswith("prismem: ") and len(lines[0]) < 700
     for words in expected:
@@ -58,11 +58,34 @@ def test_what_a_server_says(
     refused(evaluate(talks, "--chat", scripted_server.model(), "--embedder", "hashing"), *expected)
 
 
+@pytest.mark.parametrize("what", ["no JSON", "busy", "down"])
+def test_what_was_tried_again_is_one_line_that_says_how_often(
+    scripted_server: ScriptedServer, talks: Path, what: str
+) -> None:
+    behaviour, expected = BAD[what]
+    scripted_server.play(default=behaviour)
+    done = evaluate(talks, *TRIED, "--chat", scripted_server.model(), "--embedder", "hashing")
+    refused(done, *expected, "tried 3 times")
+
+
+def test_a_warning_is_a_line_of_the_command(scripted_server: ScriptedServer, talks: Path) -> None:
+    scripted_server.play(default={"usage": "none"})
+    done = evaluate(talks, "--chat", scripted_server.model(), "--embedder", "hashing")
+    assert done.returncode == 0, done.stderr
+    lines = [line for line in done.stderr.splitlines() if not line.startswith("prismem: isolation: ")]
+    assert [line for line in lines if "estimated" in line] == [
+        "prismem: warning: scripted does not say what calls use; tokens are estimated as characters / 4"
+    ]
+
+
 def test_a_url_where_nothing_listens(talks: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
         refused(evaluate(talks, "--chat", f"openai:m@{url}", "--embedder", "hashing"), url, "refused")
+        # Without settings of its own, too.
+        done = prismem("evaluate", "naive_rag", "--data", talks, "--part", "all", "--chat", f"openai:m@{url}")
+        refused(done, url, "refused", "tried 3 times")
 
 
 @pytest.mark.parametrize(

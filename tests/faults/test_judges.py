@@ -78,4 +78,6 @@ def test_an_answer_that_says_nothing_or_breaks_off_is_asked_again_and_then_count
     spoilt = evaluate(output_retries=1)["programs"]["seed"]
     assert spoilt[count] == QUESTIONS and spoilt["scored"] == QUESTIONS and spoilt["failed"] == 0
     limits = [entry["body"]["max_tokens"] for entry in scripted_server.requests("chat", "answer")]
-    assert set(limits) == ({8192, 16384} if count == "cut_answers" else {8192})
+    # The second try of a portion may come before the first of another, and then meet the same fault: a third follows.
+    assert set(limits) - {32768} == ({8192, 16384} if count == "cut_answers" else {8192})
+    assert 32768 not in limits or count == "cut_answers"

@@ -150,11 +150,12 @@ def test_two_judges_are_asked_about_each_answer(tmp_path: Path, small_data: Path
     assert result["all"]["agreement"] == 0.8
     assert all(name.startswith("model judge ") for name in result["judges"])
     # Six answers for each judge, and the unclear one twice more.
-    assert result["calls"]["judge"] == {"calls": 14, "input_tokens": 140, "output_tokens": 28}
+    asked = {"calls": 14, "input_tokens": 140, "output_tokens": 28}
+    assert result["models"]["roles"] == {"judge": {**asked, "cost": 0.0, "stages": {"judge": asked}}}
     assert Model.made == Model.closed == ["strict", "kind"]
     before = len(Model.seen)
     again = compare_judges(questions, str(small_data), JUDGES, build_job_settings({}), cache)
-    assert {**again, "calls": 0} == {**result, "calls": 0}
+    assert {**again, "models": 0} == {**result, "models": 0}
     # What could be read is in the cache; what could not is asked anew, beyond the replies that are stored.
     assert [request.sample for request in Model.seen[before:]] == [3, 4, 5]
 

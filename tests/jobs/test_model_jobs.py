@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from prismem_core.jobs.evolution_job import EvolutionJob, resume_run, start_run,
 from prismem_core.jobs.reports import load_report
 from prismem_core.jobs.settings import JobSettings, build_job_settings
 from prismem_core.program import library
+from prismem_core.runs.report.markdown import markdown
 from prismem_core.runs.run import JOURNAL
 
 __all__ = ["own_server", "scripted_server", "server_process"]
@@ -229,3 +231,27 @@ def test_both_commands_take_models(scripted_server: ScriptedServer, data: Path, 
 
 def test_library_names_are_what_they_were() -> None:
     assert {"naive_rag", "bm25_rag"} <= set(library.names())
+
+
+def test_a_recording_with_a_damaged_head_is_named_and_nothing_is_left(data: Path, tmp_path: Path) -> None:
+    file = tmp_path / "calls.jsonl"
+    head = {"format": "prismem-recording", "version": 1, "models": {"judge": {"n": 1}}}
+    file.write_text(json.dumps(head) + "\n")
+    questions = tmp_path / "questions.jsonl"
+    with pytest.raises(SettingsError, match=r"calls.jsonl has a damaged head \(\[models.judge\]: unknown setting 'n'"):
+        job = build_job_settings({"replay": str(file)})
+        evaluate_programs(["seed"], str(data), None, "all", job, questions=questions)
+    assert not questions.exists()
+
+
+def test_what_a_list_left_out_stands_in_the_report(data: Path, tmp_path: Path) -> None:
+    exclude = tmp_path / "doubtful.json"
+    exclude.write_text(json.dumps(["ada/1"]))
+    job = job_of(data, build_job_settings({"embedder": "hashing", "reranker": False}))
+    start_run(tmp_path / "run", replace(job, exclude=str(exclude)), SilentObserver())
+    report = load_report(tmp_path / "run")
+    assert "- data: excluded by doubtful.json (sha256 " in markdown(report)
+    assert "(ada/1)" in markdown(report)
+    assert report.data["job"]["split"] == {"train": 1, "valid": 2, "test": 2}
+    # The list is part of the run: a resume reads it again.
+    resume_run(tmp_path / "run", SilentObserver())

@@ -95,3 +95,21 @@ def test_without_a_call_there_is_no_occupancy(clock: Clock) -> None:
         clock.now += 1.0
     assert stages.report()["total"]["occupancy"] is None
     assert StageClock().report()["total"]["own_share"] == 0.0
+
+
+def test_waiting_is_the_time_in_which_any_model_is_at_work(clock: Clock) -> None:
+    chat, embedder = Meter(2), Meter(4)
+    stages = StageClock([chat, embedder])
+    with stages.stage("retrieve"):
+        chat.enter()
+        clock.now += 1.0
+        embedder.enter(4)
+        clock.now += 1.0
+        chat.leave()
+        clock.now += 1.0
+        embedder.leave(4)
+        clock.now += 1.0
+    row = stages.report()["stages"]["retrieve"]
+    assert (row["waiting_seconds"], row["own_seconds"], row["calls"]) == (3.0, 1.0, 5)
+    # The busiest model's share: four slots for two of four seconds.
+    assert row["occupancy"] == 0.5

@@ -64,10 +64,25 @@ def extracted(chat: Scripted, retries: int = 2) -> Extraction:
         'In the form {field}, as asked: {"a": {"b": 1}} and no more.',
         '<think>Perhaps {"a": 0}? No.</think>\n{"a": {"b": 1}}',
         '\n<THINK>hm</THINK> Sure: {"a": {"b": 1}}',
+        '{"a": {"b": 1}} Once more: {"a":{"b":1}}',
+        '{} no, this: {"a": {"b": 1}}',
     ],
 )
 def test_json_is_found_in_what_models_put_around_it(reply: str) -> None:
     assert json.loads(extract_json(reply)) == {"a": {"b": 1}}
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        '{"verdict": "yes"}{"verdict": "no"}',
+        'Sure: {"verdict": "no"} wait, actually {"verdict": "yes"}',
+        '```json\n{"verdict": "yes"}\n```\nor\n```json\n{"verdict": "no"}\n```',
+    ],
+)
+def test_a_reply_that_contradicts_itself_is_none(reply: str) -> None:
+    with pytest.raises(ValueError, match=r"Expecting|Extra data"):
+        json.loads(extract_json(reply))
 
 
 def test_a_tag_inside_a_value_is_part_of_the_value() -> None:

@@ -19,13 +19,16 @@ class Behaviour:
     with `headers`, `error` as the message and `code`; `retry_after_date` adds a Retry-After of that many seconds as an
     HTTP date. `html` answers a page with `status`, `body` any text.
 
-    What the server refuses (400): the fields of `refuse`, a prompt above `context` (with its output limit). It cuts
+    What the server refuses (400): the fields of `refuse`, a prompt above `context` (with its output limit). Where it
+    `stops_counting` it names no more of a prompt than it had to read, and `character_tokens` counts characters. It cuts
     prompts in silence above `cut_prompt`. `forms` says for each form of response_format whether it is `enforce`d,
     `ignore`d or `refuse`d. `models` are the names it serves (any, if None), `key` the one it wants.
 
     The reply: `text` in place of the good one, `shape` names a distortion of it (see `shapes.SHAPES`), `finish` the
     reason it gives, `usage` is `right`, `none` or the counts it tells. Embeddings: `dimension`, `shuffle` their order,
-    `cut_text` or `refuse_text` above so many tokens, `values` (`nan`, `null`, `zero`, `text`), `rows` more or fewer.
+    `cut_text` or `refuse_text` above so many tokens (with `refuse_status` and, if it is another than the default,
+    `error`, in which `{given}` and `{limit}` are put in), `values` (`nan`, `null`, `zero`, `text`), `rows` more or
+    fewer.
     """
 
     latency: float = 0.0
@@ -43,6 +46,8 @@ class Behaviour:
     body: str | None = None
     refuse: Sequence[str] = ()
     context: int | None = None
+    stops_counting: bool = False
+    character_tokens: bool = False
     cut_prompt: int | None = None
     forms: Mapping[str, str] = field(default_factory=dict)
     models: Sequence[str] | None = None
@@ -55,6 +60,7 @@ class Behaviour:
     shuffle: bool = False
     cut_text: int | None = None
     refuse_text: int | None = None
+    refuse_status: int = 400
     values: str = ""
     rows: int = 0
 

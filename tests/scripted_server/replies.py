@@ -82,6 +82,9 @@ def _refusal(entry: Mapping[str, Any], behaviour: Behaviour) -> Reply | None:
         return _chat_refusal(body, behaviour)
     longest = max((count_tokens(text) for text in texts_of(body)), default=0)
     if behaviour.refuse_text is not None and longest > behaviour.refuse_text:
+        if behaviour.error != Behaviour().error:
+            message = behaviour.error.format(given=longest, limit=behaviour.refuse_text)
+            return _refuse(behaviour.refuse_status, message, None)
         return _refuse(
             400,
             f"This model's maximum context length is {behaviour.refuse_text} tokens. However, you "
@@ -103,8 +106,10 @@ def _chat_refusal(body: Mapping[str, Any], behaviour: Behaviour) -> Reply | None
                 None,
             )
         return _refuse(400, f"response_format {name} is not supported by this server", None)
-    prompt, limit = prompt_tokens(body["messages"]), _limit(body)
+    prompt, limit = _prompt_tokens(body, behaviour), _limit(body)
     if behaviour.context is not None and prompt + (limit or 1) > behaviour.context:
+        if behaviour.stops_counting:
+            prompt = min(prompt, max(1, behaviour.context - (limit or 1) + 1))
         return _refuse(
             400,
             f"This model's maximum context length is {behaviour.context} tokens. However, you "
@@ -114,6 +119,12 @@ def _chat_refusal(body: Mapping[str, Any], behaviour: Behaviour) -> Reply | None
             None,
         )
     return None
+
+
+def _prompt_tokens(body: Mapping[str, Any], behaviour: Behaviour) -> int:
+    if behaviour.character_tokens:
+        return sum(len(text_of(message)) for message in body["messages"])
+    return prompt_tokens(body["messages"])
 
 
 def _refuse(status: int, message: str, code: str | None) -> Reply:
@@ -142,7 +153,7 @@ def _format(body: Mapping[str, Any]) -> tuple[str, Mapping[str, Any] | None]:
 def _chat(body: Mapping[str, Any], behaviour: Behaviour) -> Reply:
     messages = body["messages"]
     prompt = text_of(messages[-1])
-    used = prompt_tokens(messages)
+    used = _prompt_tokens(body, behaviour)
     if behaviour.cut_prompt is not None and used > behaviour.cut_prompt:
         used = behaviour.cut_prompt
         prompt = cut_tokens(prompt, used)

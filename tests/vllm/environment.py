@@ -88,7 +88,7 @@ def unsuited() -> str:
 
 def built(directory: Path) -> Path:
     """The interpreter of the environment in `directory`, with every step that was not finished before."""
-    python = directory / "bin" / "python"
+    python = directory / "venv" / "bin" / "python"
     whole = directory / ".steps" / "tools"
     if not whole.exists():
         free = shutil.disk_usage(directory).free
@@ -98,8 +98,6 @@ def built(directory: Path) -> Path:
     with step(directory, "venv") as needed:
         if needed:
             run([sys.executable, "-m", "venv", "--clear", str(directory / "venv")])
-            (directory / "bin").unlink(missing_ok=True)
-            (directory / "bin").symlink_to("venv/bin")
     with step(directory, "torch") as needed:
         if needed:
             pip(python, "install", TORCH)
@@ -201,7 +199,10 @@ def digest_of(*texts: str) -> str:
 
 def pip(python: Path, *arguments: str) -> None:
     """Run pip in the environment; CannotBuild with its last word."""
-    run([str(python), "-m", "pip", arguments[0], "--quiet", "--disable-pip-version-check", *arguments[1:]])
+    # No interpreter but one made for this may be changed: into a folder of its own, or into a virtual environment.
+    where = [] if "--target" in arguments else ["--require-virtualenv"]
+    options = ["--quiet", "--disable-pip-version-check", *where]
+    run([str(python), "-m", "pip", arguments[0], *options, *arguments[1:]])
 
 
 def run(command: list[str]) -> None:

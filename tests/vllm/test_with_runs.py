@@ -7,8 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import pytest
 
 from prismem_core.jobs.evolution_job import LEDGER
 from tests.vllm.conftest import ENGINE, ROOT, Place, toml_value
+from tests.vllm.processes import below, left_of, wait_until
 
 _PATIENCE_SECONDS = 600.0
 _LINES_BEFORE_THE_END = 6
@@ -92,35 +92,6 @@ def ledger_lines(run: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in whole.splitlines()]
 
 
-def wait_until(holds: Callable[[], bool], process: subprocess.Popen[str]) -> None:
-    end = time.monotonic() + _PATIENCE_SECONDS
-    while not holds():
-        assert process.poll() is None, process.communicate()[1][-2000:]
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
-def engines_below(process_id: int) -> list[int]:
-    """Processes of vLLM's engine that descend from a process."""
-    parents, names = {}, {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                status = (entry / "stat").read_text(encoding="utf-8")
-                line = (entry / "cmdline").read_bytes().decode("utf-8", "replace")
-            except OSError:
-                continue
-            parents[int(entry.name)] = int(status.rpartition(")")[2].split()[1])
-            names[int(entry.name)] = line
-
-    def descends(number: int) -> bool:
-        while number in parents and number != process_id:
-            number = parents[number]
-        return number == process_id
-
-    return [number for number, name in names.items() if "EngineCore" in name and descends(number)]
-
-
 def model_calls(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [line for line in lines if line["role"] == "chat"]
 
@@ -138,17 +109,22 @@ def test_a_run_whose_model_was_killed_is_resumed_and_pays_nothing_twice(
 ) -> None:
     run, arguments = setting
     first = command(*arguments)
-    wait_until(lambda: len(model_calls(ledger_lines(run))) >= _LINES_BEFORE_THE_END, first)
+
+    def goes_on() -> None:
+        assert first.poll() is None, first.communicate()[1][-2000:]
+
+    wait_until(lambda: len(model_calls(ledger_lines(run))) >= _LINES_BEFORE_THE_END, goes_on)
+    processes = below(first.pid)
     if chat_place.server is not None:
         chat_place.server.kill()
     else:
-        os.kill(engines_below(first.pid)[0], signal.SIGKILL)
+        os.kill(next(one.number for one in processes if "EngineCore" in one.line), signal.SIGKILL)
     code, output, errors = ended(first)
     assert code == 7, (output, errors)
     assert "Traceback" not in errors
     told = [line for line in errors.splitlines() if line.startswith("prismem:")]
     assert len(told) == 1, errors
-    assert engines_below(first.pid) == []
+    assert left_of(processes) == []
     before = model_calls(ledger_lines(run))
     assert len(before) >= _LINES_BEFORE_THE_END
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -71,7 +72,7 @@ app.add_typer(data.app, name="data")
 
 
 _INTERRUPTED_CODE = 130
-_INTERRUPTED = "interrupted; what was finished is kept: go on with `prismem resume DIR`"
+_INTERRUPTED = "interrupted; what a run or a cache was given is kept: a run goes on with `prismem resume DIR`"
 
 # Some versions of typer carry a click of their own, so the class of its errors is taken from typer itself.
 _USAGE_ERROR: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
@@ -81,6 +82,7 @@ def main() -> NoReturn:
     """Run the command line; every error a user can cause is one line on stderr and an exit code other than 0."""
     signal.signal(signal.SIGINT, _Interrupts())
     warnings.showwarning = _warn
+    logging.getLogger("prismem_core").addHandler(_Lines(logging.WARNING))
     try:
         result = app(standalone_mode=False)
     except KeyboardInterrupt:
@@ -121,6 +123,13 @@ class _Interrupts:
             os.write(2, b"prismem: stopped at once; what was finished is kept: go on with `prismem resume DIR`\n")
             os._exit(_INTERRUPTED_CODE)
         raise KeyboardInterrupt
+
+
+class _Lines(logging.Handler):
+    """A warning of the library is one line for the user, as one of the interpreter is."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(f"prismem: {record.levelname.lower()}: {' '.join(record.getMessage().split())}", file=sys.stderr)
 
 
 def _warn(

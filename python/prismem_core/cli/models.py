@@ -65,7 +65,7 @@ def _budget(pairs: list[str] | None) -> dict[str, Any]:
     for pair in pairs or []:
         key, _, text = pair.partition("=")
         try:
-            number = float(text.replace("_", "").replace(",", ""))
+            number = float(text)
         except ValueError:
             raise SettingsError(f"--budget {pair!r} is not KEY=NUMBER; write for example --budget tokens=2e6") from None
         found[key.strip()] = int(number) if number.is_integer() else number

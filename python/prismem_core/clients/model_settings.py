@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from prismem_core.digests import digest
 from prismem_core.errors import SettingsError
@@ -22,6 +22,9 @@ _WITH_URL = re.compile(r"(?P<model>.+)@(?P<url>https?://.+)")
 _WITH_HOST = re.compile(
     r".*@(localhost|[^@/]+:[0-9]+|[0-9]+(\.[0-9]+){3}|\[[0-9a-fA-F:]+\])(:[0-9]+)?(/.*)?|.*@[^@]+/.*"
 )
+
+# What a call is about; further fields must not turn it into another one.
+_OWN_FIELDS = {"model", "messages", "input", "n", "stream"}
 
 Structured = Literal["auto", "json_schema", "json_object_schema", "json_object", "text"]
 
@@ -77,10 +80,12 @@ def parse_model(text: str, offline: tuple[str, ...] = ("offline",)) -> ModelSpec
 class ModelSettings(BaseModel):
     """The table `[models.ROLE]`: the model of a role and how it is called. A None is the role's own default."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     model: str = Field(default="offline", description="offline, openai:MODEL@URL or vllm:MODEL")
-    identity: str | None = Field(default=None, description="name in keys and records in place of the model and its URL")
+    identity: str | None = Field(
+        default=None, min_length=1, description="name in keys and records in place of the model and its URL"
+    )
     max_tokens: int | None = Field(default=None, ge=1, description="output tokens of a call")
     temperature: float | None = Field(default=None, ge=0, le=2, description="sampling temperature; judges: 0")
     seed: int | None = Field(default=None, ge=0, description="seed sent with each call, plus the number of the try")
@@ -106,6 +111,14 @@ class ModelSettings(BaseModel):
     batch: int = Field(default=64, ge=1, le=4096, description="embedders: texts of a call; vllm: see docs/models.md")
     max_input_tokens: int | None = Field(default=None, ge=1, description="embedders: tokens a text may have")
     engine: dict[str, Any] = Field(default_factory=dict, description="vllm: arguments of the engine")
+
+    @field_validator("extra_body")
+    @classmethod
+    def _leaves_the_request_alone(cls, value: dict[str, Any]) -> dict[str, Any]:
+        taken = sorted(_OWN_FIELDS & value.keys())
+        if taken:
+            raise ValueError(f"{', '.join(taken)} belongs to the request itself and cannot be set here")
+        return value
 
     @property
     def price(self) -> Price:

@@ -110,9 +110,8 @@ def evaluate_programs(
                 for outcome in evaluation.outcomes.values()
             ]
         result["models"] = model_usage(bench.ledger, prices(bench.clients.models))
-        timing = bench.pipeline.clock.report()
-        if timing["total"]["occupancy"] is not None:
-            result["timing"] = timing
+        if bench.clients.called:
+            result["timing"] = bench.pipeline.clock.report()
         result["calls"] = {f"{role}/{stage}": usage.to_dict() for (role, stage), usage in bench.ledger.totals().items()}
         if settings.interface == "engine":
             result["launches"] = bench.ledger.launches().to_dict()
@@ -135,9 +134,12 @@ def _check_interface(source: str, settings: JobSettings) -> None:
 
 
 def _check_writable(path: Path) -> None:
-    """Refuse a file that cannot be written before the work that would fill it is done; makes an empty one."""
+    """Refuse a file that cannot be written before the work that would fill it is done; leaves none behind."""
+    known = path.exists()
     try:
         path.open("a", encoding="utf-8").close()
+        if not known:
+            path.unlink()
     except OSError as error:
         raise DataError(f"cannot write {path}: {error.strerror}; give a file in a folder that exists") from error
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import platform
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +47,8 @@ def examine(require: Required = "standard") -> list[Finding]:
         ("execution cache", _cache),
         *sandbox_parts(require),
         ("embedded models", _models),
+        ("model servers", partial(_extra, "openai", ("openai", "tenacity", "aiolimiter"), "openai:MODEL@URL")),
+        ("models in process", partial(_extra, "vllm", ("vllm",), "vllm:MODEL")),
         ("sample data", _sample),
         *gpu_parts(),  # last: a driver that has started does not survive a fork
     ]
@@ -89,6 +94,17 @@ def _models() -> tuple[str, str]:
     if roles.embedder.identity.startswith("hashing"):
         return "missing", f"a hashing embedder stands in: {why_missing()}"
     return "ok", f"{roles.embedder.identity}; reader {roles.chat.identity}"
+
+
+def _extra(extra: str, modules: Sequence[str], spec: str) -> tuple[str, str]:
+    """Whether the modules of an extra import; nothing is contacted."""
+    for module in modules:
+        # vLLM takes half a minute to import, and may start more than this command should.
+        if importlib.util.find_spec(module) is None:
+            return "missing", f"{module} is not installed, which {spec} needs; pip install 'prismem-core[{extra}]'"
+        if module != "vllm":
+            importlib.import_module(module)
+    return "ok", f"{spec} can be used (docs/models.md)"
 
 
 def _sample() -> tuple[str, str]:

@@ -16,12 +16,13 @@ from prismem_core.evaluation.judge import LexicalJudge, cut_reply
 from prismem_core.evaluation.judges import ModelJudge
 from prismem_core.evaluation.scoring import verdicts_of
 from prismem_core.jobs.model_tables import spec_of
-from prismem_core.jobs.models import ModelClients
+from prismem_core.jobs.models import ModelClients, prices
 from prismem_core.jobs.settings import JobSettings
 from prismem_core.roles.cached import CachedChat
 from prismem_core.roles.ledger import Ledger
 from prismem_core.roles.protocols import Judge, ScoresAll
-from prismem_core.runs.report.tables import Table, number
+from prismem_core.runs.report.contents import model_usage
+from prismem_core.runs.report.tables import Table, model_table, number
 from prismem_core.tasks.datasets import load
 from prismem_core.tasks.task import Task
 
@@ -142,7 +143,7 @@ def compare_judges(
             scores.append(found)
     pairs = [(row.native_type, a, b) for row, a, b in zip(whole, *scores, strict=True)]
     result = _result(names, pairs, Counter({FAILED: len(rows) - len(whole)}))
-    return {**result, "calls": {role: usage.to_dict() for (role, _), usage in ledger.totals().items()}}
+    return {**result, "models": model_usage(ledger, prices(settings.models))}
 
 
 def _scores(
@@ -201,9 +202,11 @@ def agreement_tables(result: Mapping[str, Any]) -> list[Table]:
     notes += [f"Left out: {_said(result['left_out'])}."] if result["left_out"] else []
     notes += [f"{name}: {one['note']}." for name, one in found.items() if one["note"]]
     columns = ("type", "answers", "equal", "mean difference", "kappa", "95 % interval", "weights")
+    asked = model_table(result.get("models", {}))
     return [
         Table("Agreement of two judges", columns, tuple(rows), " ".join(notes)),
         _confusion(Confusion(**result["all"]["confusion"])),
+        *([] if asked is None else [asked]),
     ]
 
 

@@ -30,7 +30,7 @@ _FLOATS_OF_BUDGET = ("money", "seconds")
 class BudgetSettings(BaseModel):
     """The table `[budget]`: caps over all roles together."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     calls: int | None = Field(default=None, ge=0, description="model calls")
     tokens: int | None = Field(default=None, ge=0, description="tokens read and written")

@@ -49,6 +49,11 @@ class ModelClients:
         if self._record is not None:
             self._start_recording(Path(self._record))
 
+    @property
+    def called(self) -> bool:
+        """Whether a role has a model beyond the embedded default."""
+        return self.embedder is not None or any(chat is not None for chat in self.chats.values())
+
     def budget(self, settings: JobSettings, ledger: Ledger) -> Budget:
         """The caps of the settings, less what the ledger says was used."""
         spent: dict[str, Usage] = {}
@@ -154,7 +159,11 @@ def job_models(settings: JobSettings, recording: Recording | None = None) -> dic
         recording = Recording(Path(settings.replay))
     if recording is None:
         return models
-    for role, recorded in build_models(recording.models).items():
+    try:
+        recorded_models = build_models(recording.models)
+    except SettingsError as error:
+        raise SettingsError(f"{recording.path} has a damaged head ({error}); record the run again") from None
+    for role, recorded in recorded_models.items():
         given = spec_of(role, models[role])
         if given.kind != "offline" and str(given) != recorded.model:
             raise SettingsError(

@@ -26,7 +26,9 @@ class StageClock:
     """
 
     def __init__(self, meters: Sequence[Meter] = ()) -> None:
-        self._meters = list(meters)
+        self._meters = [Meter(1)]  # the first one follows the others: is any model at work?
+        for meter in meters:
+            self.watch(meter)
         self._stages: dict[str, _Stage] = {}
         self._lock = threading.Lock()
 
@@ -34,6 +36,7 @@ class StageClock:
         """Read this meter, too, from now on."""
         if meter is not None and all(known is not meter for known in self._meters):
             self._meters.append(meter)
+            meter.followers.append(self._meters[0])
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
@@ -81,13 +84,14 @@ class StageClock:
         return {"stages": stages, "total": total}
 
     def _row(self, stage: _Stage) -> dict[str, Any]:
-        used = {i: reading for i, reading in stage.readings.items() if reading.calls}
-        waiting = max((reading.busy_seconds for reading in used.values()), default=0.0)
+        whole = stage.readings.get(0, Reading(0.0, 0.0, 0.0, 0))
+        waiting = whole.busy_seconds
+        used = {i: reading for i, reading in stage.readings.items() if i and (reading.calls or reading.slot_seconds)}
         taken = max((reading.slot_seconds / self._meters[i].slots for i, reading in used.items()), default=None)
         return {
             "wall_seconds": stage.wall,
             "waiting_seconds": min(waiting, stage.wall),
             "own_seconds": max(0.0, stage.wall - waiting),
-            "calls": sum(reading.calls for reading in used.values()),
+            "calls": whole.calls,
             "occupancy": taken / stage.wall if taken is not None and stage.wall else None,
         }

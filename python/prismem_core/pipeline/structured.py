@@ -59,23 +59,30 @@ def without_reasoning(text: str) -> str:
 
 def extract_json(text: str) -> str:
     """The JSON object inside a reply: after reasoning text, inside a code fence or between prose; the text itself if
-    none.
+    there is none, or if there are several that say different things (empty ones aside).
     """
     text = without_reasoning(text)
     fenced = _FENCE.match(text)
     if fenced:
         text = fenced[1].strip()
     decoder = json.JSONDecoder()
-    for match in re.finditer(r"\{", text):
+    found: dict[str, str] = {}
+    at = text.find("{")
+    while at >= 0:
         try:
-            _, end = decoder.raw_decode(text, match.start())
+            value, end = decoder.raw_decode(text, at)
+            said = json.dumps(value, sort_keys=True)
         except (ValueError, RecursionError):
-            if match.start() == 0:
+            if at == 0:
                 # What begins as an object is meant as one: a piece of it must not pass for the whole.
                 return text
-            continue
-        return text[match.start() : end]
-    return text
+            end = at + 1
+        else:
+            found.setdefault(said, text[at:end])
+        at = text.find("{", end)
+    if len(found) > 1:
+        found.pop("{}", None)
+    return next(iter(found.values())) if len(found) == 1 else text
 
 
 def ask(

@@ -29,7 +29,8 @@ class Reading:
 class Meter:
     """Counts the calls under way on `slots` slots; thread-safe.
 
-    A call that waits for a slot is not under way.
+    A call that waits for a slot is not under way. Whoever is added to `followers` counts the same calls, so that one
+    meter can follow several.
     """
 
     def __init__(self, slots: int) -> None:
@@ -40,6 +41,7 @@ class Meter:
         self._slot_seconds = 0.0
         self._busy_seconds = 0.0
         self._calls = 0
+        self.followers: list[Meter] = []
 
     def enter(self, calls: int = 1) -> None:
         """That many calls begin."""
@@ -47,12 +49,16 @@ class Meter:
             self._advance()
             self._under_way += calls
             self._calls += calls
+        for follower in self.followers:
+            follower.enter(calls)
 
     def leave(self, calls: int = 1) -> None:
         """That many calls have ended, well or not."""
         with self._lock:
             self._advance()
             self._under_way -= calls
+        for follower in self.followers:
+            follower.leave(calls)
 
     @property
     def under_way(self) -> int:

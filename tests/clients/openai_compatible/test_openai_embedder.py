@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from tests.scripted_server.answers import count_tokens, vector
 
-from prismem_core.clients.openai_compatible.embedding_rows import read_rows, unit
-from prismem_core.clients.openai_compatible.text_pieces import joined, shares, split_text
+from prismem_core.clients.openai_compatible.embedding_rows import read_rows, shares
 from prismem_core.errors import BudgetError, RoleError
 from prismem_core.roles.account import Account
 from prismem_core.roles.budget import Allowance, Budget
@@ -133,9 +132,19 @@ def test_an_instruction_is_put_before_every_text(make: Any, scripted_server: Any
     assert scripted_server.requests("embeddings")[0]["body"]["input"] == ["Instruct: Find the answer\nQuery:who?"]
 
 
-@pytest.mark.parametrize("behaviour", [{"cut_text": 50}, {"refuse_text": 50}], ids=str)
+PHYSICAL = (
+    "input ({given} tokens) is too large to process. increase the physical batch size (current batch size: {limit})"
+)
+REFUSALS = [
+    {"refuse_text": 50},
+    {"refuse_text": 50, "refuse_status": 500, "error": PHYSICAL},
+    {"refuse_text": 50, "refuse_status": 500, "error": "the input length exceeds the context length"},
+]
+
+
+@pytest.mark.parametrize("behaviour", [{"cut_text": 50}, *REFUSALS], ids=str)
 def test_a_text_that_is_too_long_is_embedded_in_pieces(
-    make: Any, scripted_server: Any, behaviour: dict[str, int], caplog: pytest.LogCaptureFixture
+    make: Any, scripted_server: Any, behaviour: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     scripted_server.play(default=behaviour)
     embedder = make.embedder(scripted_server)
@@ -243,8 +252,10 @@ def answer(*entries: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("entries", "match"),
     [
-        ([{"index": 0, "embedding": [1.0]}, {"index": 0, "embedding": [1.0]}], "twice or outside"),
-        ([{"index": 0, "embedding": [1.0]}, {"index": 2, "embedding": [1.0]}], "twice or outside"),
+        ([{"index": 0, "embedding": [1.0]}, {"index": 0, "embedding": [1.0]}], "0 to 1, each once"),
+        ([{"index": 0, "embedding": [1.0]}, {"index": 2, "embedding": [1.0]}], "0 to 1, each once"),
+        ([{"index": 0, "embedding": [1.0]}, {"index": "x", "embedding": [1.0]}], "0 to 1, each once"),
+        ([{"index": 0, "embedding": [10**400]}, {"index": 1, "embedding": [1.0]}], "no list of numbers"),
         ([{"index": 0, "embedding": [1.0]}, {"index": 1, "embedding": [1.0, 2.0]}], r"sizes \[1, 2\]"),
         ([{"index": 0, "embedding": []}, {"index": 1, "embedding": []}], r"sizes \[0\]"),
         ([{"index": 0, "embedding": [[1.0]]}, {"index": 1, "embedding": [[1.0]]}], "no list of numbers"),
@@ -256,6 +267,15 @@ def test_rows_that_cannot_be_right_are_refused(entries: list[Any], match: str) -
         read_rows(answer(*entries), 2, "m")
 
 
+def test_numbers_of_any_spelling_are_read() -> None:
+    value = answer({"index": "1", "embedding": [0, 2]}, {"index": 0.0, "embedding": [3, 0]})
+    found = read_rows({**value, "usage": {"prompt_tokens": 17.0}}, 2, "m")
+    np.testing.assert_array_equal(found.rows, [[1, 0], [0, 1]])
+    assert found.tokens == 17
+    unnumbered = read_rows(answer({"index": None, "embedding": [0, 2]}, {"embedding": [3, 0]}), 2, "m")
+    np.testing.assert_array_equal(unnumbered.rows, [[0, 1], [1, 0]])
+
+
 def test_base64_is_read_where_a_server_insists() -> None:
     import base64
 
@@ -263,28 +283,6 @@ def test_base64_is_read_where_a_server_insists() -> None:
     found = read_rows(answer({"index": 0, "embedding": text}), 1, "m")
     np.testing.assert_allclose(found.rows, [[0.6, 0.8]], rtol=1e-6)
     assert found.tokens == 3
-
-
-def test_rows_at_the_ends_of_the_range_have_length_one() -> None:
-    rows = unit(np.asarray([[3e-300, 4e-300], [3e300, 4e300], [0.0, 0.0]]))
-    np.testing.assert_allclose(rows, [[0.6, 0.8], [0.6, 0.8], [0, 0]], rtol=1e-6)
-
-
-def test_pieces_hold_every_word_and_part_no_pair() -> None:
-    text = words(301)
-    for count in (2, 3, 7, 50):
-        pieces = split_text(text, count)
-        assert " ".join(pieces) == text
-        assert abs(len(pieces) - count) <= 1
-    assert split_text("a", 2) == ["a"]
-    assert "".join(split_text("字" * 11, 3)) == "字" * 11
-    assert split_text("e\u0301" * 2, 2) == ["e\u0301"] * 2
-    assert split_text("aaae\u0301aa", 2) == ["aaae\u0301", "aa"]
-
-
-def test_the_row_of_a_whole_is_the_weighted_mean() -> None:
-    rows = [np.asarray([1.0, 0.0], np.float32), np.asarray([0.0, 1.0], np.float32)]
-    np.testing.assert_allclose(joined(rows, [3, 1]), np.asarray([3, 1]) / np.sqrt(10), rtol=1e-6)
 
 
 def test_shares_add_up() -> None:

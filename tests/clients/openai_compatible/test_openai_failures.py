@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import socket
 import sys
 import time
@@ -10,8 +9,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from tests.clients.openai_compatible.asking import ask, failure
 
-from prismem_core.clients.openai_compatible.context_limits import lengths_in
+from prismem_core.clients.openai_compatible import attempts
 from prismem_core.clients.openai_compatible.endpoint import is_local
 from prismem_core.clients.openai_compatible.failures import retry_after
 from prismem_core.clients.openai_compatible.pace import Pace
@@ -20,19 +20,6 @@ from prismem_core.errors import RoleError, SettingsError
 from prismem_core.roles.account import Account
 from prismem_core.roles.ledger import Ledger
 from prismem_core.roles.protocols import ChatRequest
-
-
-def ask(prompt: str = "Grade it.", **more: Any) -> list[ChatRequest]:
-    return [ChatRequest("ask", "", prompt, **more)]
-
-
-def failure(client: Any, requests: list[ChatRequest] | None = None) -> str:
-    with pytest.raises(RoleError) as caught:
-        client.complete(requests or ask())
-    text = str(caught.value)
-    assert "\n" not in text
-    assert len(text) < 600
-    return text
 
 
 @pytest.mark.parametrize(
@@ -81,6 +68,46 @@ def test_the_hint_of_the_server_is_honoured_by_all_calls(make: Any, scripted_ser
     chat.complete(ask() + ask("Grade the other."))
     times = [entry["at"] for entry in scripted_server.requests()]
     assert times[1] - times[0] >= 0.39
+
+
+@pytest.mark.parametrize("hint", ["0", "Wed, 21 Oct 2015 07:28:00 GMT"])
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_hint_of_no_wait_leaves_the_waits_as_they_are(
+    make: Any, scripted_server: Any, monkeypatch: pytest.MonkeyPatch, status: int, hint: str
+) -> None:
+    monkeypatch.setattr(attempts, "FIRST_WAIT_SECONDS", 0.2)
+    scripted_server.play(default={"status": status, "headers": {"retry-after": hint}})
+    failure(make.chat(scripted_server, retries=3))
+    times = [entry["at"] for entry in scripted_server.requests()]
+    assert len(times) == 4
+    assert times[-1] - times[0] >= 0.1 + 0.2 + 0.4
+
+
+def test_refusals_for_the_rate_are_borne_while_others_are_answered(make: Any, scripted_server: Any) -> None:
+    busy = {"status": 429, "headers": {"retry-after-ms": "20"}}
+    scripted_server.play({"contains": "first", "times": 5, "do": busy}, {"contains": "second", "times": 6, "do": busy})
+    chat = make.chat(scripted_server, concurrency=2, retries=2)
+    others = [ChatRequest("ask", "", f"Grade {i}.") for i in range(80)]
+    assert "tried 3 times" in failure(chat, ask("Grade the first."))
+    scripted_server.play({"contains": "second", "times": 6, "do": busy}, default={"latency": 0.005})
+    assert len(chat.complete([*ask("Grade the second."), *others])) == 81
+    assert len([e for e in scripted_server.requests() if "second" in e["body"]["messages"][-1]["content"]]) == 7
+
+
+@pytest.mark.parametrize(("silent", "retries", "told"), [(0.0, 3, 1), (0.0, 0, 0), (60.0, 3, 0)])
+def test_tries_are_told_once_and_only_where_they_take_long(
+    make: Any,
+    scripted_server: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    silent: float,
+    retries: int,
+    told: int,
+) -> None:
+    monkeypatch.setattr(attempts, "SILENT_SECONDS", silent)
+    scripted_server.play(default={"status": 503})
+    failure(make.chat(scripted_server, retries=retries))
+    assert len([r for r in caplog.records if "are tried again" in r.message]) == told == len(caplog.records)
 
 
 def test_a_hint_beyond_the_deadline_ends_the_call(make: Any, scripted_server: Any) -> None:
@@ -264,114 +291,10 @@ def test_quotes_are_short_and_plain() -> None:
     assert quoted("model  not\nfound\x00 <b>here</b>", [], None) == "model not found here"
     assert len(quoted("word " * 200, [], None)) <= 200
     assert quoted("key=sk-abcdef", [], "sk-abcdef") == "key=…"
+    assert quoted("abcd12 of ABCD-12ef", [], "sk-abcd-12ef") == "… of …"
     assert quoted("秘密的文字在这里", ["我们的秘密的文字"], None) == ""
     assert quoted("only secrets", ["only secrets"], None) == "only …"
     assert message_of({"detail": [{"loc": ["body", "seed"], "msg": "not permitted", "input": "secret"}]}) == (
         "body.seed: not permitted"
     )
     assert message_of({"error": '{"error": {"message": "inner"}}'}) == "inner"
-
-
-WORDS = [
-    (
-        "This model's maximum context length is 1024 tokens. However, you requested 8192 output tokens and your prompt "
-        "contains at least 1 input tokens, for a total of at least 8193 tokens.",
-        (1024, 1, None, True),
-    ),
-    (
-        "This model's maximum context length is 4097 tokens. However, you requested 5000 tokens (1000 in the messages, "
-        "4000 in the completion).",
-        (4097, 1000, None, False),
-    ),
-    (
-        "'max_tokens' or 'max_completion_tokens' is too large: 8192. This model's maximum context length is 1024 "
-        "tokens and your request has 27 input tokens (8192 > 1024 - 27).",
-        (1024, 27, None, False),
-    ),
-    (
-        "max_tokens is too large: 100000. This model supports at most 16384 completion tokens, whereas you provided "
-        "100000.",
-        (None, None, 16384, False),
-    ),
-    ("max_tokens=8192 cannot be greater than max_model_len=max_total_tokens=1024.", (1024, None, None, False)),
-    (
-        "This model's maximum context length is 2048 tokens, however you requested 3000 tokens (2500 in your prompt; "
-        "500 for the completion).",
-        (2048, 2500, None, False),
-    ),
-    ("The input (5000 tokens) is longer than the model's context length (4096 tokens).", (4096, 5000, None, False)),
-    (
-        "`inputs` tokens + `max_new_tokens` must be <= 4096. Given: 100 `inputs` tokens and 8192 `max_new_tokens`",
-        (4096, 100, None, False),
-    ),
-    (
-        "Invalid max_tokens value, the valid range of max_tokens is [1, 8192]",
-        (None, None, 8192, False),
-    ),
-    ("The decoder prompt (length 2000) is longer than the maximum model length of 1024.", (1024, 2000, None, False)),
-    ("request (5000 tokens) exceeds the available context size (4096 tokens)", (4096, 5000, None, False)),
-    (
-        "This model's maximum context length is 512 tokens. However, your prompt contains 600 input tokens, which "
-        "exceeds this limit even without any output tokens.",
-        (512, 600, None, False),
-    ),
-    (
-        "This model's maximum context length is 512 tokens. However, your prompt contains 90000 characters (more than "
-        "8192 characters, which is the upper bound for 512 input tokens).",
-        (512, None, None, False),
-    ),
-    ("input length is too long", (None, None, None, False)),
-]
-
-
-@pytest.mark.parametrize(("message", "expected"), WORDS, ids=range(len(WORDS)))
-def test_lengths_are_read_from_the_words_of_servers(message: str, expected: tuple[Any, ...]) -> None:
-    found = lengths_in(message)
-    assert found is not None
-    assert (found.context, found.prompt, found.output, found.at_least) == expected
-
-
-def test_a_refusal_about_something_else_names_no_length() -> None:
-    assert lengths_in("temperature must be at most 1") is None
-    assert lengths_in("response_format json_schema is not supported") is None
-    assert lengths_in("no", {"error": {"n_ctx": 4096, "n_prompt_tokens": 5000}}) is not None
-
-
-def test_fewer_output_tokens_are_asked_for_where_the_context_is_small(
-    make: Any, scripted_server: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    scripted_server.play(default={"context": 300})
-    chat = make.chat(scripted_server)
-    assert chat.complete(ask("word " * 100))[0].text
-    assert chat.complete(ask("other " * 150))[0].text
-    assert len(scripted_server.requests()) <= 6
-    assert len([r for r in caplog.records if r.levelno == logging.WARNING]) == 1
-
-
-def test_a_prompt_that_is_too_long_is_named_with_its_sizes(make: Any, scripted_server: Any) -> None:
-    scripted_server.play(default={"context": 300})
-    request = ChatRequest("extract", "", "word " * 100_000)
-    text = failure(make.chat(scripted_server), [request])
-    assert "too long for scripted" in text
-    assert "at least 125,004 tokens, 500,000 characters" in text
-    assert "the 300 tokens of its context" in text
-    assert "segment_chars" in text
-    assert "word word" not in text
-
-
-def test_a_request_that_is_too_large(make: Any, scripted_server: Any) -> None:
-    scripted_server.play(default={"status": 413, "html": True})
-    text = failure(make.chat(scripted_server))
-    assert "413" in text
-    assert "segment_chars" in text
-    assert len(scripted_server.requests()) == 1
-
-
-def test_a_prompt_that_was_cut_in_silence_is_no_success(make: Any, scripted_server: Any) -> None:
-    scripted_server.play(default={"cut_prompt": 100})
-    chat = make.chat(scripted_server)
-    ledger = Ledger()
-    chat.account = Account("task", ledger)
-    assert chat.complete(ask("word " * 90))[0].text
-    assert "cut the prompt in silence" in failure(chat, ask("word " * 600))
-    assert ledger.totals()[("task", "unusable")].input_tokens == 100

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from tests.clients.vllm_engine.played import PlayedLLM
 
-from prismem_core.clients.long_texts import joined, pieces
 from prismem_core.clients.model_settings import ModelSettings, parse_model
 from prismem_core.clients.vllm_engine import VLLMChat, engines, starting
 from prismem_core.clients.vllm_engine.engines import Engines
@@ -181,15 +178,3 @@ def test_reasoning_that_a_template_opens_is_taken_out(started: list[dict[str, An
         assert kept.text == "Let me see.</think>\n\nYes."
     finally:
         chat.close()
-
-
-def test_long_texts_are_cut_between_words_and_joined_by_weight(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG)
-    text = " ".join(f"word{i}" for i in range(100))
-    parts = pieces(text, lambda piece: len(piece) <= 50)
-    assert " ".join(parts) == text and all(len(part) <= 50 for part in parts)
-    solid = pieces("x" * 100, lambda piece: len(piece) <= 30)
-    assert "".join(solid) == "x" * 100 and max(map(len, solid)) <= 30
-    rows = np.asarray([[1, 0], [0, 1]], np.float32)
-    np.testing.assert_allclose(joined(rows, [3, 1]), np.asarray([3, 1]) / np.sqrt(10), rtol=1e-6)
-    assert not joined(np.asarray([[1, 0], [-1, 0]], np.float32), [1, 1]).any()

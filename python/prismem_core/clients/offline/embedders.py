@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import threading
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prismem_core.clients.offline.model_files import BGE_SMALL_EN, Loaded, load
+from prismem_core.roles.meter import Meter
 from prismem_core.tasks.text import STOP_WORDS, stem, tokens
 
 Row = NDArray[np.float32]
@@ -33,6 +35,8 @@ class BgeSmallEmbedder:
     def __init__(self, workers: int = 2) -> None:
         self.identity = f"bge-small-en-v1.5-int8/{BGE_SMALL_EN.model_sha256[:12]}"
         self._workers = max(1, workers)
+        self.meter = Meter(self._workers)
+        self._slots = threading.BoundedSemaphore(self._workers)
         self._model = load(BGE_SMALL_EN)
 
     def embed(self, texts: Sequence[str]) -> Row:
@@ -40,12 +44,21 @@ class BgeSmallEmbedder:
         rows = np.zeros((len(texts), self.dimension), np.float32)
         if self._workers == 1 or len(texts) < 2:
             for i, text in enumerate(texts):
-                rows[i] = _bge_row(self._model, text)
+                rows[i] = self._row(text)
             return rows
         with ThreadPoolExecutor(min(self._workers, len(texts))) as pool:
-            for i, row in enumerate(pool.map(lambda text: _bge_row(self._model, text), texts)):
+            for i, row in enumerate(pool.map(self._row, texts)):
                 rows[i] = row
         return rows
+
+    def _row(self, text: str) -> NDArray[np.float32]:
+        # Programs of several memories embed at a time; more texts under way than threads would only slow each other.
+        with self._slots:
+            self.meter.enter()
+            try:
+                return _bge_row(self._model, text)
+            finally:
+                self.meter.leave()
 
 
 def _bge_row(model: Loaded, text: str) -> Row:

@@ -23,6 +23,8 @@ T = TypeVar("T")
 FIRST_WAIT_SECONDS = 0.5
 LONGEST_WAIT_SECONDS = 60.0
 FEW_TRIES = 3
+# A failure that passes sooner, or that is final sooner, is told in one line: that of the error, or none.
+SILENT_SECONDS = 5.0
 
 
 class Attempts:
@@ -42,6 +44,7 @@ class Attempts:
         self._wait_until = 0.0
         self._pace = Pace()
         self._warned = False
+        self._answers = 0
         self._limiter: AsyncLimiter | None = None
         if settings.requests_per_minute is not None:
             # One at a time, evenly: a bucket of a whole minute would let all of them start at once.
@@ -55,8 +58,11 @@ class Attempts:
         from tenacity import AsyncRetrying, retry_if_exception_type
 
         begun = time.monotonic()
+        # Tries refused for the rate while others were answered: the server is there, so that waiting is enough.
+        spared, answers = 0, self._answers
 
         async def attempt() -> T:
+            nonlocal spared, answers
             await self._turn(stopped, begun)
             started = time.monotonic()
             left = self._deadline - (started - begun)
@@ -65,7 +71,10 @@ class Attempts:
             except PassingFailure as failure:
                 if failure.rate:
                     self._pace.refused(started)
+                    spared += self._answers > answers
+                    answers = self._answers
                 raise
+            self._answers += 1
             self._pace.answered()
             return result
 
@@ -74,8 +83,9 @@ class Attempts:
 
         retrying = AsyncRetrying(
             retry=retry_if_exception_type(PassingFailure),
-            wait=self._wait,
-            stop=self._is_last,
+            wait=lambda state: self._wait(state, state.attempt_number - spared),
+            stop=lambda state: self._is_last(state, state.attempt_number - spared),
+            before_sleep=self._tell,
             sleep=nap,
             reraise=True,
         )
@@ -105,23 +115,28 @@ class Attempts:
         if stopped.is_set():
             raise Stopped
 
-    def _wait(self, state: RetryCallState) -> float:
+    def _wait(self, state: RetryCallState, counted: int) -> float:
         failure = _failure_of(state)
-        if not self._warned:
-            self._warned = True
-            _LOGGER.warning("%s; such calls are tried again", failure.what)
-        exponential = FIRST_WAIT_SECONDS * 2.0 ** min(20, state.attempt_number - 1)
+        exponential = FIRST_WAIT_SECONDS * 2.0 ** min(20, max(0, counted - 1))
         own = min(LONGEST_WAIT_SECONDS, exponential) * self._random.uniform(0.5, 1.0)
         if failure.hint is None:
             return own
         self._wait_until = max(self._wait_until, time.monotonic() + failure.hint)
-        return failure.hint + min(own, 0.1 * failure.hint + 0.05)
+        # A server that asks for no wait, or for a short one, again and again must not use up the tries.
+        return max(own, failure.hint + min(own, 0.1 * failure.hint + 0.05))
 
-    def _is_last(self, state: RetryCallState) -> bool:
+    def _tell(self, state: RetryCallState) -> None:
+        """Say once that calls are tried again, when it takes long enough for somebody to wonder."""
+        begun = state.seconds_since_start or 0.0
+        if not self._warned and begun + state.upcoming_sleep >= SILENT_SECONDS:
+            self._warned = True
+            _LOGGER.warning("%s; such calls are tried again", _failure_of(state).what)
+
+    def _is_last(self, state: RetryCallState, counted: int) -> bool:
         failure = _failure_of(state)
         tries = min(FEW_TRIES, self._retries + 1) if failure.few else self._retries + 1
         passed = state.seconds_since_start or 0.0
-        return state.attempt_number >= tries or passed + state.upcoming_sleep > self._deadline
+        return counted >= tries or passed + state.upcoming_sleep > self._deadline
 
     def _final(self, failure: PassingFailure, tries: int, seconds: float) -> RoleError:
         tried = f"tried {tries} times in {seconds:.0f} s" if tries > 1 else "tried once"

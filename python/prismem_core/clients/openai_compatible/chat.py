@@ -11,7 +11,7 @@ from typing import Any
 from prismem_core.clients.model_settings import ModelSettings, ModelSpec
 from prismem_core.clients.openai_compatible.body import Adaptations
 from prismem_core.clients.openai_compatible.client import OpenAIClient
-from prismem_core.clients.openai_compatible.completion import Completion, read_completion, read_stream
+from prismem_core.clients.openai_compatible.completion import Completion, read_completion
 from prismem_core.clients.openai_compatible.context_limits import Lengths, lengths_in
 from prismem_core.clients.openai_compatible.dialect import (
     PROBE,
@@ -23,7 +23,8 @@ from prismem_core.clients.openai_compatible.dialect import (
 )
 from prismem_core.clients.openai_compatible.failures import PassingFailure, Refusal
 from prismem_core.clients.openai_compatible.prompt_lengths import cannot_hold, fewer_tokens, too_long
-from prismem_core.clients.openai_compatible.server_text import code_of
+from prismem_core.clients.openai_compatible.server_text import code_of, quoted
+from prismem_core.clients.openai_compatible.stream import Stream
 from prismem_core.digests import digest
 from prismem_core.errors import RoleError
 from prismem_core.roles.protocols import ChatReply, ChatRequest
@@ -128,6 +129,7 @@ class OpenAIChat(OpenAIClient):
         limit = request.max_tokens
         if self._max_tokens is not None and request.purpose != PROBE:
             limit = min(limit, self._max_tokens)
+        wanted = limit
         schema = request.schema
         added = (
             schema_in_words(form, schema)
@@ -137,7 +139,15 @@ class OpenAIChat(OpenAIClient):
         private = (request.system, request.prompt)
 
         async def read(answer: Any) -> Completion:
-            completion = await read_stream(answer) if hasattr(answer, "aiter_lines") else read_completion(answer)
+            if not hasattr(answer, "__aiter__"):
+                return self._settled(request, read_completion(answer))
+            stream = Stream()
+            try:
+                completion = await stream.read(answer)
+            except BaseException:
+                # What was told before the connection was lost is paid for.
+                self._unusable(*stream.usage)
+                raise
             return self._settled(request, completion)
 
         for _ in range(_MOST_ADAPTATIONS):
@@ -145,7 +155,17 @@ class OpenAIChat(OpenAIClient):
             if form is not None and schema is not None and "response_format" not in self.settings.extra_body:
                 body |= format_fields(form, schema, strict)
             try:
-                return await self.post(_PATH, body, private, stopped, read)
+                completion = await self.post(_PATH, body, private, stopped, read)
+                if limit < wanted:
+                    # Told when it has helped: a prompt that fits nowhere ends in one line.
+                    self.say_once(
+                        logging.WARNING,
+                        "%s cannot give %d output tokens to every prompt; calls that are refused for it are asked for "
+                        "fewer (lower max_tokens, or serve the model with a larger context)",
+                        self.endpoint.model,
+                        wanted,
+                    )
+                return completion
             except Refusal as refusal:
                 if code_of(refusal.body) in _NO_TEXT:
                     # What a filter, or a check of the server, kept back is a reply without text: no fault of the run.
@@ -173,24 +193,25 @@ class OpenAIChat(OpenAIClient):
         fewer = fewer_tokens(lengths, request, limit)
         if fewer is None:
             raise RoleError(too_long(lengths, request, self.endpoint.model)) from None
-        self.say_once(
-            logging.WARNING,
-            "%s cannot give %d output tokens to every prompt; calls that are refused for it are asked for fewer (lower "
-            "max_tokens, or serve the model with a larger context)",
-            self.endpoint.model,
-            limit,
-        )
         return fewer
 
     def _settled(self, request: ChatRequest, completion: Completion) -> Completion:
         """The completion with its tokens counted; raises for what is no reply."""
-        if completion.problem:
-            if completion.input_tokens is not None or completion.output_tokens is not None:
-                self.account.overhead("unusable", completion.input_tokens or 0, completion.output_tokens or 0)
-            raise PassingFailure(
-                f"{self.endpoint.url} answered with {completion.problem}", few=True, advice="look at the server"
-            )
         given, written = completion.input_tokens, completion.output_tokens
+        if completion.problem:
+            self._unusable(given, written)
+            raise PassingFailure(
+                f"{self.endpoint.url} answered with {completion.problem}",
+                few=completion.lasting,
+                advice="look at the server",
+            )
+        if completion.doubt:
+            self.say_once(
+                logging.WARNING,
+                "%s does not say in words that are known why replies end (%s); one that was cut passes for a whole one",
+                self.endpoint.model,
+                quoted(completion.doubt, (request.system, request.prompt), self._key) or "…",
+            )
         if given is None or written is None:
             self.say_once(
                 logging.WARNING,
@@ -200,14 +221,19 @@ class OpenAIChat(OpenAIClient):
             chars = len(request.system) + len(request.prompt)
             given = math.ceil(chars / _CHARS_A_TOKEN) if given is None else given
             written = math.ceil(completion.raw_chars / _CHARS_A_TOKEN) if written is None else written
-        elif problem := cannot_hold(request, given, self.endpoint.model):
-            self.account.overhead("unusable", given, written)
+        elif problem := cannot_hold(request, given + completion.cached_tokens, self.endpoint.model):
+            self._unusable(given, written)
             raise RoleError(problem)
         if request.purpose == PROBE:
             self.account.overhead(PROBE, given, written)
         else:
             self.account.settle(given, written)
         return Completion(completion.text, completion.finish_reason, given, written, completion.raw_chars)
+
+    def _unusable(self, given: int | None, written: int | None) -> None:
+        """Count what is paid for and of no use."""
+        if given is not None or written is not None:
+            self.account.overhead("unusable", given or 0, written or 0)
 
     @staticmethod
     def _reply(request: ChatRequest, completion: Completion) -> ChatReply:

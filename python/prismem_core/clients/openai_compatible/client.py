@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from prismem_core.clients.model_settings import ModelSettings, ModelSpec
 from prismem_core.clients.openai_compatible.attempts import Attempts
 from prismem_core.clients.openai_compatible.batches import Slots
+from prismem_core.clients.openai_compatible.completion import usage_of
 from prismem_core.clients.openai_compatible.endpoint import Endpoint, libraries
 from prismem_core.clients.openai_compatible.event_loop import EventLoop
 from prismem_core.clients.openai_compatible.failures import (
@@ -21,6 +22,7 @@ from prismem_core.clients.openai_compatible.failures import (
     timed_out,
 )
 from prismem_core.clients.openai_compatible.server_text import quoted
+from prismem_core.clients.openai_compatible.stream import looks_like_events
 from prismem_core.errors import RoleError
 from prismem_core.roles.account import Account
 from prismem_core.roles.meter import Meter
@@ -92,7 +94,7 @@ class OpenAIClient:
         """What `read` makes of the answer to a request, with all its tries.
 
         `private` are the texts of the body, which no error may show. Raises RoleError, BudgetError, Stopped, or
-        Refusal where asking otherwise may help. `read` takes a decoded answer, or the open response of a stream.
+        Refusal where asking otherwise may help. `read` takes a decoded answer, or the bytes of a stream as they come.
         """
 
         async def once(seconds: float) -> T:
@@ -136,11 +138,7 @@ class OpenAIClient:
                 answer = stream.response
                 self._answered = True
                 try:
-                    if "event-stream" in answer.headers.get("content-type", ""):
-                        return await read(answer)
-                    # A server that knows no streams answers as a whole.
-                    await answer.aread()
-                    return await read(self._decode(answer, private))
+                    return await self._streamed(answer, private, read)
                 finally:
                     await answer.aclose()
             response: Any = await sdk.post(path, cast_to=httpx.Response, body=body)
@@ -156,13 +154,24 @@ class OpenAIClient:
             raise connection_failure(error, self.endpoint, self._answered, seconds) from None
         return await read(self._decode(response, private))
 
+    async def _streamed(self, answer: Any, private: Sequence[str], read: Callable[[Any], Awaitable[T]]) -> T:
+        """What `read` makes of an answer to a call that asked for a stream."""
+        kind = answer.headers.get("content-type", "")
+        if "event-stream" in kind:
+            return await read(answer.aiter_bytes())
+        await answer.aread()
+        if "json" not in kind and looks_like_events(answer.content):
+            return await read(_at_once(answer.content))
+        # A server that knows no streams answers as a whole.
+        return await read(self._decode(answer, private))
+
     def _decode(self, response: Any, private: Sequence[str]) -> Any:
         """The JSON object of an answer of status 200."""
         self._answered = True
-        text = response.text
         try:
-            value = json.loads(text)
+            value = _json(response)
         except (ValueError, RecursionError):
+            text = response.text
             if "html" in response.headers.get("content-type", "") or text.lstrip()[:1] == "<":
                 raise RoleError(
                     f"{self.endpoint.url} answered with a web page instead of JSON; look at the URL (most end in /v1)"
@@ -173,6 +182,9 @@ class OpenAIClient:
                 advice="look at the URL and the server",
             ) from None
         if isinstance(value, dict) and value.get("error"):
+            given, written = usage_of(value)
+            if given is not None or written is not None:
+                self.account.overhead("unusable", given or 0, written or 0)
             raise self._error_inside(value, response, private)
         return value
 
@@ -208,6 +220,18 @@ class OpenAIClient:
         except (errors.OpenAIError, httpx.HTTPError, TimeoutError, ValueError, KeyError, TypeError):
             return []
         return [quoted(name, (), self._key) for name in names if isinstance(name, str)]
+
+
+def _json(response: Any) -> Any:
+    """The JSON value of a body, which is UTF-8 whatever its type says; another encoding only if it is none."""
+    try:
+        return json.loads(response.content)
+    except UnicodeDecodeError:
+        return json.loads(response.text)
+
+
+async def _at_once(content: bytes) -> AsyncIterator[bytes]:
+    yield content
 
 
 def _better(url: str) -> str:

@@ -2,23 +2,44 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from prismem_core.clients.openai_compatible.body import sendable
-from prismem_core.clients.openai_compatible.failures import PassingFailure
 from prismem_core.pipeline.structured import without_reasoning
 
 _CUT = frozenset({"length", "max_tokens", "max_output_tokens", "model_length"})
-_OPENED_BEFORE = re.compile(r"\A(?:(?!<think>).)*?</think>", re.DOTALL | re.IGNORECASE)
+_WHOLE = frozenset(
+    {"stop", "eos", "eos_token", "stop_sequence", "stop_token", "end_turn", "end", "complete", "completed", "done",
+     "tool_calls", "tool_call", "tool_use", "function_call", "finish_reason_stop"}
+)  # fmt: skip
+# The text so far was kept back, or what follows it was: it is no reply of the model's own.
+_KEPT_BACK = frozenset(
+    {"content_filter", "content_filtered", "refusal", "safety", "image_safety", "sensitive", "recitation",
+     "blocklist", "prohibited_content", "spii", "guardrail_intervened"}
+)  # fmt: skip
+_BROKEN = frozenset(
+    {"error", "abort", "aborted", "cancel", "cancelled", "canceled", "insufficient_system_resource", "network_error",
+     "interrupted", "timeout", "failed", "failure", "other_error", "malformed_function_call", "unexpected_tool_call"}
+)  # fmt: skip
+NO_USAGE: tuple[int | None, int | None] = (None, None)
+# What opens reasoning is part of some models' prompt, so that only what closes it is in the reply. It then ends a line,
+# or what was asked for as JSON follows; a text that merely speaks of the tag keeps its words.
+_OPENED_BEFORE = re.compile(
+    r"\A(?!\s*(?:[\[{]|```))(?:(?!<think>).)*?</think>(?=[ \t]*(?:\n|\Z|[\[{]|```))", re.DOTALL | re.IGNORECASE
+)
 
 
 @dataclass(frozen=True)
 class Completion:
-    """What an answer holds; tokens are None where the server does not say. `problem` says why it is none."""
+    """What an answer holds; tokens are None where the server does not say.
+
+    `problem` says why it is none, and `lasting` that another try will hardly help. `doubt` is the reason for its end
+    where that is none of those known: the text may be incomplete. `cached_tokens` are those that some servers leave
+    out of `input_tokens`, others not.
+    """
 
     text: str = ""
     finish_reason: str = "stop"
@@ -26,73 +47,64 @@ class Completion:
     output_tokens: int | None = None
     raw_chars: int = 0
     problem: str = ""
+    lasting: bool = True
+    doubt: str = ""
+    cached_tokens: int = 0
 
 
 def read_completion(value: Any) -> Completion:
     """The completion in a decoded answer."""
-    usage = _usage(value)
+    usage = usage_of(value)
     if not isinstance(value, dict):
         return Completion(problem="JSON that is no chat completion")
     choices = value.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
         return Completion(problem="a chat completion without choices", input_tokens=usage[0], output_tokens=usage[1])
     choice = choices[0]
+    found = error_in(choice)
+    if found:
+        problem = f"a reply that {found[0]}"
+        return Completion(problem=problem, lasting=found[1], input_tokens=usage[0], output_tokens=usage[1])
     message = choice.get("message")
     if not isinstance(message, dict):
         return Completion(problem="a choice without a message", input_tokens=usage[0], output_tokens=usage[1])
-    content, reasoning = _content(message.get("content")), _reasoning(message)
-    return _completion(content, len(reasoning), choice.get("finish_reason"), usage)
+    content, reasoning = content_of(message.get("content")), reasoning_of(message)
+    found_end = completed(content, len(reasoning), choice.get("finish_reason"), usage)
+    return replace(found_end, cached_tokens=cached_in(value))
 
 
-async def read_stream(response: Any) -> Completion:
-    """The completion in a stream of server-sent events; one that ends early is a lost connection."""
-    texts: list[str] = []
-    reasoning_chars = 0
-    finish: Any = None
-    usage: tuple[int | None, int | None] = (None, None)
-    done = False
-    async for data in _events(response):
-        if data == "[DONE]":
-            done = True
-            break
-        try:
-            chunk = json.loads(data)
-        except ValueError:
-            raise PassingFailure("a stream held an event that is no JSON", few=True) from None
-        if not isinstance(chunk, dict):
-            continue
-        if chunk.get("error"):
-            code = chunk["error"].get("code") if isinstance(chunk["error"], dict) else None
-            lasting = isinstance(code, int) and code < 500 and code != 429
-            raise PassingFailure(
-                "a stream ended with an error of the server", few=lasting, advice="look at the server's log"
-            )
-        if isinstance(chunk.get("usage"), dict):
-            usage = _usage(chunk)
-        choices = chunk.get("choices")
-        for choice in choices if isinstance(choices, list) else []:
-            if not isinstance(choice, dict) or choice.get("index", 0) != 0:
-                continue
-            delta = choice.get("delta")
-            if isinstance(delta, dict):
-                texts.append(_content(delta.get("content")))
-                reasoning_chars += len(_reasoning(delta))
-            finish = choice.get("finish_reason") or finish
-    if finish is None:
-        what = "ended without saying why" if done else "broke off"
-        raise PassingFailure(f"a stream {what}: the connection was lost in the middle of a reply")
-    return _completion("".join(texts), reasoning_chars, finish, usage)
+def error_in(part: Mapping[str, Any]) -> tuple[str, bool] | None:
+    """What a choice, or an event of a stream, says of a failure of the server, and whether it will last."""
+    error = part.get("error")
+    if not error and part.get("object") == "error":
+        error = part
+    if not error:
+        return None
+    code = error.get("code") if isinstance(error, Mapping) else None
+    number = int(code) if isinstance(code, int | str) and str(code).isdigit() else 500
+    return "ended with an error of the server", 400 <= number < 500 and number not in (408, 409, 425, 429)
 
 
-def _completion(content: str, reasoning_chars: int, finish: Any, usage: tuple[int | None, int | None]) -> Completion:
-    text = _OPENED_BEFORE.sub("", content, count=1)
-    # The opening tag is part of some models' prompt; only the closing one is in the reply.
-    text = sendable(without_reasoning(text))
-    cut = isinstance(finish, str) and finish.lower() in _CUT
-    return Completion(text, "length" if cut else "stop", usage[0], usage[1], len(content) + reasoning_chars)
+def completed(content: str, reasoning_chars: int, finish: Any, usage: tuple[int | None, int | None]) -> Completion:
+    """The completion of a text that ended with `finish`."""
+    reason = finish.strip().lower() if isinstance(finish, str) else ""
+    if reason in _BROKEN:
+        problem = f"a reply that it broke off ({reason})"
+        return Completion(problem=problem, lasting=False, input_tokens=usage[0], output_tokens=usage[1])
+    text = "" if reason in _KEPT_BACK else sendable(without_reasoning(_OPENED_BEFORE.sub("", content, count=1)))
+    known = reason in _CUT or reason in _WHOLE or reason in _KEPT_BACK
+    return Completion(
+        text,
+        "length" if reason in _CUT else "stop",
+        usage[0],
+        usage[1],
+        len(content) + reasoning_chars,
+        doubt="" if known else reason or "none",
+    )
 
 
-def _content(value: Any) -> str:
+def content_of(value: Any) -> str:
+    """The text of a message, without parts that are reasoning."""
     if isinstance(value, str):
         return value
     if isinstance(value, list):
@@ -101,7 +113,8 @@ def _content(value: Any) -> str:
     return ""
 
 
-def _reasoning(message: Mapping[str, Any]) -> str:
+def reasoning_of(message: Mapping[str, Any]) -> str:
+    """The reasoning that a message holds beside its text."""
     for name in ("reasoning_content", "reasoning"):
         value = message.get(name)
         if isinstance(value, str):
@@ -109,30 +122,33 @@ def _reasoning(message: Mapping[str, Any]) -> str:
     return ""
 
 
-def _usage(value: Any) -> tuple[int | None, int | None]:
+def usage_of(value: Any) -> tuple[int | None, int | None]:
+    """Tokens read and written, as an answer or an event tells them."""
     usage = value.get("usage") if isinstance(value, dict) else None
     if not isinstance(usage, dict):
-        return None, None
-    given = usage.get("prompt_tokens", usage.get("input_tokens"))
-    written = usage.get("completion_tokens", usage.get("output_tokens"))
-    return _count(given), _count(written)
+        return NO_USAGE
+    given = count_in(usage.get("prompt_tokens", usage.get("input_tokens")))
+    written = count_in(usage.get("completion_tokens", usage.get("output_tokens")))
+    whole = count_in(usage.get("total_tokens"))
+    if given is not None and whole is not None and whole > given + (written or 0):
+        # Some servers count reasoning in the total alone; it is paid for like what is written.
+        written = whole - given
+    return given, written
 
 
-def _count(value: Any) -> int | None:
+def cached_in(value: Mapping[str, Any]) -> int:
+    """Tokens that an answer says were read from a cache."""
+    usage = value.get("usage")
+    if not isinstance(usage, Mapping):
+        return 0
+    details = usage.get("prompt_tokens_details") or usage.get("input_tokens_details")
+    within = count_in(details.get("cached_tokens")) if isinstance(details, Mapping) else None
+    beside = [count_in(usage.get(name)) or 0 for name in ("cache_read_input_tokens", "cache_creation_input_tokens")]
+    return max(within or 0, count_in(usage.get("prompt_cache_hit_tokens")) or 0, sum(beside))
+
+
+def count_in(value: Any) -> int | None:
+    """A number of tokens, None for what is none."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
-
-
-async def _events(response: Any) -> AsyncIterator[str]:
-    """The data of each event."""
-    lines: list[str] = []
-    async for line in response.aiter_lines():
-        if not line:
-            if lines:
-                yield "\n".join(lines)
-            lines = []
-        elif line.startswith("data:"):
-            lines.append(line[5:].removeprefix(" "))
-    if lines:
-        yield "\n".join(lines)

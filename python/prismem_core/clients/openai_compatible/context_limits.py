@@ -20,6 +20,11 @@ _LIMITS = [
         rf"maximum allowed (?:input )?(?:length|tokens)(?: is| of)?:? {_N}",
         rf"must have less than {_N} tokens",
         rf"less than or equal to {_N} tokens",
+        rf"current batch size: {_N}",
+        rf"maximum number of (?:input )?tokens allowed \({_N}\)",
+        rf"context length of only {_N}",
+        rf"exceed context limit: \d+ \+ \d+ > {_N}",
+        rf"model with {_N} maximum context length",
     )
 ]
 _PROMPTS = [
@@ -29,6 +34,10 @@ _PROMPTS = [
         rf"request has {_N} input tokens",
         rf"\({_N} in the messages",
         rf"\({_N} in your prompt",
+        rf"\({_N} of text input",
+        rf"input token count \({_N}\)",
+        rf"exceed context limit: {_N} \+",
+        rf"keep the first {_N} tokens",
         rf"{_N} tokens from the input",
         rf"prompt \(length {_N}\)",
         rf"(?:request|prompt|input) \({_N} tokens",

@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from prismem_core.clients.long_texts import joined, split_text
 from prismem_core.clients.model_settings import ModelSettings, ModelSpec
 from prismem_core.clients.openai_compatible.body import sendable
 from prismem_core.clients.openai_compatible.client import OpenAIClient
 from prismem_core.clients.openai_compatible.context_limits import lengths_in
 from prismem_core.clients.openai_compatible.embedding_limits import EmbeddingLimits
-from prismem_core.clients.openai_compatible.embedding_rows import Rows, read_rows, tokens_in
+from prismem_core.clients.openai_compatible.embedding_rows import Rows, read_rows, shares, tokens_in
 from prismem_core.clients.openai_compatible.failures import Refusal
-from prismem_core.clients.openai_compatible.text_pieces import joined, shares, split_text
 from prismem_core.errors import RoleError
 
 _PATH = "/embeddings"

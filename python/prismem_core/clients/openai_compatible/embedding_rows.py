@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from prismem_core.clients.long_texts import unit
+from prismem_core.clients.openai_compatible.completion import count_in
 from prismem_core.errors import RoleError
 
 
@@ -32,9 +36,12 @@ def read_rows(value: Any, count: int, model: str) -> Rows:
         raise RoleError(f"the server of {model} gave {len(data)} embeddings for {count} texts; look at the server")
     ordered: list[NDArray[np.float64] | None] = [None] * count
     for arrival, entry in enumerate(data):
-        index = entry.get("index", arrival) if isinstance(entry, dict) else arrival
-        if not isinstance(index, int) or not 0 <= index < count or ordered[index] is not None:
-            raise RoleError(f"the server of {model} numbers its embeddings {index!r} twice or outside 0 to {count - 1}")
+        index = _index(entry, arrival)
+        if index is None or not 0 <= index < count or ordered[index] is not None:
+            raise RoleError(
+                f"the server of {model} does not number its {count} embeddings 0 to {count - 1}, each once; look "
+                "at the server"
+            )
         ordered[index] = _row(entry.get("embedding") if isinstance(entry, dict) else entry, index, model)
     rows = [row for row in ordered if row is not None]
     sizes = sorted({len(row) for row in rows})
@@ -43,14 +50,14 @@ def read_rows(value: Any, count: int, model: str) -> Rows:
     return Rows(unit(np.stack(rows)), tokens_in(value))
 
 
-def unit(rows: NDArray[Any]) -> NDArray[np.float32]:
-    """Rows of length 1; zero rows stay as they are."""
-    wide = np.asarray(rows, np.float64)
-    # Two steps: values near the ends of the range must neither overflow nor vanish when they are squared.
-    largest = np.abs(wide).max(axis=1, keepdims=True)
-    wide = wide / np.where(largest == 0, 1.0, largest)
-    lengths = np.sqrt((wide * wide).sum(axis=1, keepdims=True))
-    return np.asarray(wide / np.where(lengths == 0, 1.0, lengths), np.float32)
+def _index(entry: Any, arrival: int) -> int | None:
+    """The number that an entry gives itself, its place where it gives none, None for what is no number."""
+    given = entry.get("index") if isinstance(entry, dict) else None
+    if given is None:
+        return arrival
+    if isinstance(given, str) and given.isascii() and given.isdigit():
+        return int(given[:9])
+    return count_in(given)
 
 
 def _row(value: Any, index: int, model: str) -> NDArray[np.float64]:
@@ -65,7 +72,7 @@ def _row(value: Any, index: int, model: str) -> NDArray[np.float64]:
     else:
         try:
             row = np.asarray(value, np.float64)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             row = np.empty((0, 0))
     if row.ndim != 1 or (isinstance(value, list) and any(isinstance(part, str | bool) for part in value)):
         raise RoleError(f"embedding {index} of {model} is no list of numbers; look at the server")
@@ -80,7 +87,18 @@ def tokens_in(value: Any) -> int | None:
     if not isinstance(usage, dict):
         return None
     for name in ("prompt_tokens", "total_tokens", "input_tokens"):
-        count = usage.get(name)
-        if isinstance(count, int) and not isinstance(count, bool) and count > 0:
+        count = count_in(usage.get(name))
+        if count:
             return count
     return None
+
+
+def shares(texts: Sequence[str], total: int) -> list[int]:
+    """`total` tokens shared out by the bytes of the texts; the sum is exact."""
+    sizes = [len(text.encode("utf-8", "replace")) + 1 for text in texts]
+    whole = sum(sizes)
+    ends, passed = [0], 0
+    for size in sizes:
+        passed += size
+        ends.append(total * passed // whole)
+    return [after - before for before, after in pairwise(ends)]

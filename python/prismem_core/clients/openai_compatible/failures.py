@@ -19,7 +19,7 @@ _SPENT = re.compile(
     r"insufficient.?quota|exceeded your current quota|billing|insufficient.?(balance|credit|funds)", re.I
 )
 _ABOUT_THE_REQUEST = re.compile(
-    r"response_format|json_schema|json_object|context (length|size|window)|max_tokens", re.I
+    r"response_format|json_schema|json_object|context (length|size|window)|max_tokens|too large to process", re.I
 )
 
 

@@ -26,7 +26,9 @@ def fewer_tokens(lengths: Lengths, request: ChatRequest, limit: int) -> int | No
         return None
     elif prompt is None or lengths.at_least:
         estimate = (len(request.system) + len(request.prompt)) // _CHARS_A_TOKEN
-        fewer = min(context - max(estimate, prompt or 0), limit - 1)
+        fewer = context - max(estimate, prompt or 0)
+        # A refusal at about that many tokens says that the estimate is too low (servers stop counting at the limit).
+        fewer = fewer if fewer < limit - 1 else halved
         fewer = fewer if fewer >= FEWEST_OUTPUT_TOKENS else min(halved, context - (prompt or 0))
     else:
         fewer = context - prompt if context - prompt < limit else halved

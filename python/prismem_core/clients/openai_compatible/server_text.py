@@ -11,6 +11,7 @@ from typing import Any
 QUOTED_CHARS = 200
 _READ_CHARS = 4000
 _WORD = re.compile(r"[^\W_]+")
+_NO_LETTER = re.compile(r"[\W_]+")
 _TAG = re.compile(r"<[^>]{0,500}>")
 # Words of refusals. A word of the prompt that is not among them is never quoted.
 _WORDS = (
@@ -104,7 +105,7 @@ def quoted(text: str, private: Sequence[str], key: str | None) -> str:
 
 def _is_private(word: str, haystack: str, key: str | None) -> bool:
     folded = word.casefold()
-    if key and len(word) >= 3 and folded in key.casefold():
+    if key and len(word) >= 3 and folded in (key + _NO_LETTER.sub("", key)).casefold():
         return True
     if folded in _ORDINARY:
         return False

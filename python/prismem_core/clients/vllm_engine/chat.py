@@ -63,7 +63,7 @@ class VLLMChat:
         )
         beginnings: dict[int, str] = {}
         calls = (self._call(i, requests[i], beginnings) for i in order)
-        for position, output in self._engine.run(calls, self._admit, self.meter.enter, self._ended):
+        for position, output in self._engine.run(calls, self._admit, self.meter.enter, self._ended, self):
             yield position, self._reply(output, beginnings.pop(position))
 
     def as_batch(self, requests: Sequence[ChatRequest]) -> tuple[Any, list[dict[str, list[int]]], list[Any]]:
@@ -71,6 +71,10 @@ class VLLMChat:
         calls = [self._call(i, request, {}) for i, request in enumerate(requests)]
         prompts = [{"prompt_token_ids": call.token_ids} for call in calls]
         return self._engine.started().generate, prompts, [call.parameters for call in calls]
+
+    def stop(self, *, at_once: bool = False) -> None:
+        """Begin no further call of those that were asked for; the ones under way are handed over, or broken off."""
+        self._engine.stop(self, at_once=at_once)
 
     def close(self) -> None:
         """Give the engine back; the last role that holds it ends its processes."""

@@ -31,8 +31,10 @@ class Call:
 class _Feed:
     """The calls of one caller on their way; guarded by the engine's condition but for `results`."""
 
-    def __init__(self, admit: Callable[[], None], begun: Callable[[], None], ended: Callable[[Any], None]) -> None:
-        self.admit, self.begun, self.ended = admit, begun, ended
+    def __init__(
+        self, admit: Callable[[], None], begun: Callable[[], None], ended: Callable[[Any], None], caller: object
+    ) -> None:
+        self.admit, self.begun, self.ended, self.caller = admit, begun, ended, caller
         self.waiting: deque[Call] = deque()
         self.under_way = 0
         self.error: BaseException | None = None
@@ -98,22 +100,25 @@ class Engine:
         admit: Callable[[], None],
         begun: Callable[[], None],
         ended: Callable[[Any], None],
+        caller: object = None,
     ) -> Iterator[tuple[int, Any]]:
         """Each call's position and vLLM's output, in the order in which they are finished.
 
         `calls` is read no further ahead than one window. `admit` is asked before each call, `begun` is told of it, and
         `ended` of its output (None where it was broken off) before the next one begins. When `admit`, `calls` or the
         engine raises, no further call begins, those under way are given, then the error is raised. A caller that stops
-        reading ends its calls.
+        reading ends its calls. `caller` is what `stop` is told.
         """
-        llm = self.started()
-        feed = _Feed(admit, begun, ended)
-        coming = iter(calls)
+        feed = _Feed(admit, begun, ended, caller)
+        # Before the engine is started, which may take minutes: who waits for it can be stopped, too.
         with self._changed:
-            if self._llm is not llm:
-                raise RoleError(f"the vLLM engine of {self.name} has just ended; resume to start it again")
             self._feeds.append(feed)
         try:
+            llm = self.started()
+            with self._changed:
+                if self._llm is not llm and feed.error is None:
+                    feed.error = RoleError(f"the vLLM engine of {self.name} has just ended; resume to start it again")
+            coming = iter(calls)
             exhausted = False
             while True:
                 while not exhausted and feed.error is None and len(feed.waiting) < self.window:
@@ -125,12 +130,13 @@ class Engine:
                     exhausted = call is None
                     if call is not None:
                         with self._changed:
-                            feed.waiting.append(call)
-                            self._changed.notify_all()
+                            if feed.error is None:
+                                feed.waiting.append(call)
+                                self._changed.notify_all()
                 with self._changed:
                     if feed.error is not None:
                         feed.waiting.clear()
-                    idle = not feed.waiting and not feed.under_way
+                    idle = feed.dropped or not (feed.waiting or feed.under_way)
                 if idle and (exhausted or feed.error is not None) and feed.results.empty():
                     break
                 got = feed.results.get()
@@ -142,7 +148,20 @@ class Engine:
             with self._changed:
                 feed.dropped = True
                 feed.waiting.clear()
+                if not feed.under_way and feed in self._feeds:
+                    self._feeds.remove(feed)
                 self._changed.notify_all()
+
+    def stop(self, caller: object, *, at_once: bool = False) -> None:
+        """Begin no further call of those that `caller` asked for; those under way are given, or broken off."""
+        with self._changed:
+            for feed in self._feeds:
+                if feed.caller is caller:
+                    feed.error = feed.error or RoleError("the job was stopped: no further call is made")
+                    feed.waiting.clear()
+                    feed.dropped = feed.dropped or at_once
+                    feed.results.put(None)
+            self._changed.notify_all()
 
     def close(self) -> None:
         """End the engine and its processes; calls under way fail."""

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from prismem_core.clients.vllm_engine.leash import KEY, Leash
 from prismem_core.clients.vllm_engine.model_files import locate
 from prismem_core.errors import RoleError, SettingsError
 
@@ -111,6 +112,7 @@ def start(
         "gpu_memory_utilization": memory_fraction,
         "use_tqdm_on_load": False,
         **arguments,
+        "additional_config": {**(arguments.get("additional_config") or {}), KEY: Leash()},
         "runner": runner,
     }
     if runner == "generate":

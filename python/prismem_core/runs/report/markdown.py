@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from prismem_core.runs.isolation import isolation_from_json
 from prismem_core.runs.report.contents import Contents
 from prismem_core.runs.report.tables import Table, all_tables
+from prismem_core.tasks.datasets.summary import note_lines
 
 
 def _cell(text: str) -> str:
@@ -41,6 +42,7 @@ def markdown(report: Contents) -> str:
         f"- state: {state}",
         f"- strategy: {data['strategy']}, seed {data['settings'].get('seed')}, designer {data['designer']}",
         f"- data: {data['data'].get('name', '?')} (SHA-256 {data['data'].get('digest', '?')})",
+        *(f"- data: {line}" for line in note_lines(data["data"].get("notes", {}))),
         f"- questions: {', '.join(f'{part} {count}' for part, count in data['job']['split'].items())}",
         f"- selection score: {data['job'].get('scoring') or data['job']['job']['score']}",
         f"- interface: {data['job']['job'].get('interface', 'paper')}",

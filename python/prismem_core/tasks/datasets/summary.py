@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from prismem_core.tasks.capability import CAPABILITIES
 from prismem_core.tasks.task import Dataset
@@ -37,7 +38,7 @@ def summary(dataset: Dataset, parts: Mapping[str, Sequence[str]] | None = None) 
         )
     for kind, count in dataset.repairs.items():
         lines.append(f"note: {kind}: {count:,}")
-    lines += [f"note: {line}" for line in note_lines(dataset)]
+    lines += [f"note: {line}" for line in note_lines(dataset.notes)]
     return "\n".join(lines)
 
 
@@ -46,15 +47,15 @@ def _named(ids: Sequence[str]) -> str:
     return ", ".join(ids) or "none" if len(ids) <= _MOST_NAMED else f"{len(ids):,} conversations"
 
 
-def note_lines(dataset: Dataset) -> list[str]:
+def note_lines(notes: Mapping[str, Any]) -> list[str]:
     """What the user's own lists changed, and which public files these are, a line each."""
     lines = []
     for key in ("excluded", "corrected"):
-        if key in dataset.notes:
-            note = dataset.notes[key]
+        if key in notes:
+            note = notes[key]
             ids = ", ".join(entry["id"] for entry in note["entries"])
             lines.append(f"{key} by {note['list']} (sha256 {note['sha256'][:16]}): {len(note['entries']):,} ({ids})")
-    for file in dataset.notes.get("public_files", ()):
+    for file in notes.get("public_files", ()):
         state = (
             f"as pinned at {file['revision'][:12]}"
             if file["as_pinned"]
