@@ -189,3 +189,9 @@ def test_judges_that_cannot_be_compared_are_refused(tmp_path: Path, small_data: 
         compare_judges(questions, str(small_data), ["lexical", "nobody"], build_job_settings({}))
     with pytest.raises(DataError, match="has no task"):
         compare_judges(write(tmp_path / "w", [row("x", 1.0)]), str(small_data), JUDGES, build_job_settings({}))
+
+
+def test_answers_may_hold_line_separators(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps(row("a", 1.0, answer="x\u2028y\x85z"), ensure_ascii=False) + "\n", encoding="utf-8")
+    assert [found.answer for found in read_rows(path).values()] == ["x\u2028y\x85z"]

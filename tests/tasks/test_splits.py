@@ -102,3 +102,10 @@ def test_split_files_written_by_json_are_read(tmp_path: Path) -> None:
     path = tmp_path / "s.json"
     path.write_text(json.dumps({part: list(ids) for part, ids in sample.default_split.items()}), encoding="utf-8")
     assert sample.split(read_split(path)) == sample.split()
+
+
+def test_a_part_that_is_named_twice_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "s.json"
+    path.write_text('{"train": ["c0"], "train": ["c1"], "valid": ["c2"]}', encoding="utf-8")
+    with pytest.raises(DataError, match="names part 'train' twice"):
+        read_split(path)

@@ -52,7 +52,8 @@ class Row:
 def read_rows(path: Path) -> dict[tuple[str, str], Row]:
     """The rows of a question file by program and task; DataError names the line that is none."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        # Not `splitlines`, which also splits at line separators that an answer may hold.
+        lines = path.read_text(encoding="utf-8").split("\n")
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}; {_ROWS}") from error
     except UnicodeDecodeError:

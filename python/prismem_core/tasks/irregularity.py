@@ -49,6 +49,14 @@ class Findings:
         item = Irregularity(printable(kind), self.file, printable(record), printable(field), shown(found), variant)
         self.irregularities.append(item)
 
+    def text(self, value: Any, what: str, record: str, field: str) -> str:
+        """A value as text, "" for null; one that is no text is spelled out and reported under its name `what`."""
+        if value is None:
+            return ""
+        if not isinstance(value, str):
+            self.note(f"{what} that is no text read as text", record, field, value)
+        return str(value)
+
     def count(self, kind: str) -> None:
         """Count something that the format itself asks to be mended, such as a marker that ends every question."""
         self.mended[kind] += 1

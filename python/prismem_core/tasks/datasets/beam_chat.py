@@ -69,7 +69,8 @@ def beam_history(history_id: str, chat: Any, findings: Findings) -> History | No
     session_ids: set[str] = set()
     indices: Counter[str] = Counter()
     for position, (plan, batch) in enumerate(_batches(chat), 1):
-        messages = list(_messages(batch))
+        place = f"{history_id} batch {plan}.{position}" if plan else f"{history_id} batch {position}"
+        messages = list(_messages(batch, place, findings))
         if plan != current_plan:
             numbers = [n for message in messages if (n := _number(message.get("id"))) is not None]
             begins_again = bool(current_plan) and bool(numbers) and numbers[0] <= last
@@ -102,7 +103,11 @@ def beam_history(history_id: str, chat: Any, findings: Findings) -> History | No
                 order.check_message(turn_id, None if own_number is None else last, record)
             taken.add(turn_id)
             text = _text(message, f"{history_id} message {turn_id}", findings)
-            turns.append(Turn(turn_id, str(message.get("role") or ""), text))
+            role = message.get("role")
+            if role not in ("user", "assistant"):
+                place = f"{history_id} message {turn_id}"
+                findings.note("role that is neither user nor assistant kept", place, "role", role)
+            turns.append(Turn(turn_id, "" if role is None else str(role).strip(), text))
             if message.get("question_type") == "main_question" and isinstance(message.get("index"), str):
                 indices[message["index"].strip()] += 1
         if not turns:
@@ -129,28 +134,30 @@ def _batches(chat: Any) -> Iterator[tuple[str, Any]]:
         if not plans:
             yield "", item
         for number, batches in sorted(plans.items(), key=lambda entry: int(entry[0])):
-            for batch in batches if isinstance(batches, list) else []:
+            for batch in batches if isinstance(batches, list) else [] if batches is None else [batches]:
                 yield number, batch
 
 
-def _messages(batch: Any) -> Iterator[Mapping[str, Any]]:
-    """The messages of a batch in order, with or without the level of turns."""
+def _messages(batch: Any, record: str, findings: Findings) -> Iterator[Mapping[str, Any]]:
+    """The messages of a batch in order, with or without the level of turns; what is no message is left out."""
     if isinstance(batch, dict):
-        if "content" in batch:
+        if {"content", "role", "id"} & set(batch):
             yield batch
         else:
-            yield from _messages(batch.get("turns"))
+            yield from _messages(batch.get("turns", []), record, findings)
     elif isinstance(batch, list):
         for item in batch:
-            yield from _messages(item)
+            yield from _messages(item, record, findings)
+    else:
+        findings.note("message that is no object left out", record, "turns", batch)
 
 
 def _text(message: Mapping[str, Any], record: str, findings: Findings) -> str:
     """What was said, without the marker that the generator left at the end."""
     content = message.get("content")
-    if content is None:
-        findings.note("message without text kept", record, "content")
-    text, marker, index = str("" if content is None else content).partition(_MARKER)
+    text, marker, index = findings.text(content, "message text", record, "content").partition(_MARKER)
+    if not text.strip():
+        findings.note("message without text kept", record, "content", content)
     if not marker:
         return text
     findings.count("generation marker cut from a message")

@@ -51,8 +51,7 @@ def beam_tasks(history: History, questions: Any, findings: Findings) -> Iterator
                 findings.note("question without text left out", task_id, "question", record)
                 continue
             field = _REFERENCE_FIELDS.get(native, "answer")
-            value = record.get(field)
-            reference = "" if value is None else str(value).strip()
+            reference = findings.text(record.get(field), "answer", task_id, field).strip()
             if not reference:
                 findings.note("answer missing", task_id, field)
             ids = _evidence_ids(record, native, texts, task_id, findings)
@@ -61,7 +60,7 @@ def beam_tasks(history: History, questions: Any, findings: Findings) -> Iterator
             yield Task(
                 id=task_id,
                 history_id=history.id,
-                question=str(record["question"]).strip(),
+                question=findings.text(record["question"], "question", task_id, "question").strip(),
                 reference=reference,
                 evidence=tuple(texts[turn_id] for turn_id in ids),
                 native_type=native,

@@ -45,7 +45,12 @@ def load_locomo(value: Any, source: Source, file: str = "") -> Dataset:
             findings.note("sample without `conversation` and `qa` left out", f"sample {position}", "", sample)
             continue
         conversation, questions = sample["conversation"], sample["qa"]
-        history_id = str(sample.get("sample_id") or f"conv-{position + 1}")
+        history_id = findings.text(
+            sample.get("sample_id"), "conversation id", f"sample {position}", "sample_id"
+        ).strip()
+        if not history_id:
+            history_id = f"conv-{position + 1}"
+            findings.note("conversation id missing, named by position", history_id, "sample_id")
         if history_id in histories:
             findings.note("repeated conversation id renamed", history_id, "sample_id")
             history_id = f"{history_id}#{position}"
@@ -90,7 +95,7 @@ def _history(history_id: str, conversation: Any, evidence_texts: dict[str, str],
             findings.note("session number repeated, both kept", history_id, key)
         session_id = key.removeprefix("session_") if number == previous else str(number)
         previous = number
-        turns = _turns(number, key, conversation[key], evidence_texts, history_id, findings)
+        turns = _turns(number, key, conversation, evidence_texts, history_id, findings)
         if not turns:
             findings.note("session without turns ignored", history_id, key, conversation[key])
             continue
@@ -112,11 +117,21 @@ def _history(history_id: str, conversation: Any, evidence_texts: dict[str, str],
 
 
 def _turns(
-    number: int, key: str, records: Any, evidence_texts: dict[str, str], history_id: str, findings: Findings
+    number: int,
+    key: str,
+    conversation: Mapping[str, Any],
+    evidence_texts: dict[str, str],
+    history_id: str,
+    findings: Findings,
 ) -> tuple[Turn, ...]:
-    """The turns of a session; ids that are not `D<session>:<turn>`, counted from 1 without a gap, are reported."""
+    """The turns of a session.
+
+    Ids that are not `D<session>:<turn>`, counted from 1 without a gap, are reported, and so is who is not one of the
+    two speakers.
+    """
     turns: list[Turn] = []
-    expected = 1
+    expected, records = 1, conversation[key]
+    speakers = {str(name).strip() for end in "ab" if (name := conversation.get(f"speaker_{end}")) is not None}
     for index, record in enumerate(records if isinstance(records, list) else [], 1):
         if not isinstance(record, dict):
             findings.note("turn that is no object left out", history_id, f"{key} turn {index}", record)
@@ -124,6 +139,9 @@ def _turns(
             continue
         turn, evidence = _turn(record, f"D{number}:{index}", evidence_texts, history_id, findings)
         evidence_texts[turn.id] = evidence
+        if not turn.speaker or (len(speakers) == 2 and turn.speaker not in speakers):
+            kind = "turn of another speaker than the two, kept" if turn.speaker else "turn without a speaker kept"
+            findings.note(kind, history_id, f"turn D{number}:{index}, speaker", turn.speaker)
         turns.append(turn)
         if turn.id == record.get("dia_id") and turn.id != f"D{number}:{expected}":
             ahead = (m := _TURN_ID.fullmatch(turn.id)) and int(m[1]) == number and int(m[2]) > expected
@@ -145,10 +163,15 @@ def _turn(
             "turn id missing or repeated, replaced by position", history_id, f"turn {position_id}, dia_id", turn_id
         )
         turn_id = position_id if position_id not in taken else f"{position_id}#{len(taken)}"
-    text = str(record.get("text") or "").strip()
-    caption = str(record.get("blip_caption") or "").strip()
+    where = f"turn {position_id}"
+    text, caption, speaker = (
+        findings.text(record.get(key), what, history_id, f"{where}, {key}").strip()
+        for key, what in (("text", "turn text"), ("blip_caption", "caption"), ("speaker", "speaker"))
+    )
     shown = f"{text} [image: {caption}]".strip() if caption else text
-    return Turn(turn_id, str(record.get("speaker") or "").strip(), shown), text or shown
+    if not shown:
+        findings.note("turn without text kept", history_id, f"{where}, text", record.get("text"))
+    return Turn(turn_id, speaker, shown), text or shown
 
 
 def _check_observations(history_id: str, observation: Any, findings: Findings) -> None:
@@ -167,6 +190,8 @@ def _check_observations(history_id: str, observation: Any, findings: Findings) -
 
 def _tasks(history_id: str, questions: Any, evidence_texts: Mapping[str, str], findings: Findings) -> Iterator[Task]:
     asked: dict[str, str] = {}
+    if questions == []:
+        findings.note("conversation without questions", history_id, "qa")
     if not isinstance(questions, list):
         findings.note("questions that are no list left out", history_id, "qa", questions)
         return
@@ -176,10 +201,14 @@ def _tasks(history_id: str, questions: Any, evidence_texts: Mapping[str, str], f
             findings.note("question that is no object left out", task_id, "", record)
             continue
         category = record.get("category")
-        native = LOCOMO_CATEGORIES.get(category) if isinstance(category, int) else None
+        if isinstance(category, str) and category.strip() in map(str, LOCOMO_CATEGORIES):
+            findings.note("category that is text read as a number", task_id, "category", category)
+            category = int(category)
+        native = LOCOMO_CATEGORIES.get(category) if type(category) is int else None
         question = _clean(record.get("question"), "question", task_id, findings)
         if native is None or not question:
-            findings.note("question without text or known category left out", task_id, "category", category)
+            field, found = ("category", category) if question else ("question", record)
+            findings.note("question without text or known category left out", task_id, field, found)
             continue
         if question in asked:
             findings.note(
@@ -209,23 +238,19 @@ def _reference(record: Mapping[str, Any], primary: Capability, task_id: str, fin
         if "answer" in record:
             findings.note("answer of an adversarial question ignored", task_id, "answer", record["answer"])
         return ""
-    if record.get("answer") is None:
+    reference = _clean(record.get("answer"), "answer", task_id, findings)
+    if not reference:
         findings.note("answer missing", task_id, "answer")
-        return ""
-    return _clean(record["answer"], "answer", task_id, findings)
+    return reference
 
 
 def _clean(value: Any, field: str, task_id: str, findings: Findings) -> str:
     """The text of a field: numbers spelled out, outer blanks gone, both reported."""
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        findings.note(f"{field} that is no text read as text", task_id, field, value)
-        value = str(value)
-    text: str = value.strip()
-    if text != value:
+    whole = findings.text(value, field, task_id, field)
+    text = whole.strip()
+    if text != whole:
         article = "an" if field == "answer" else "a"
-        findings.note(f"blanks around {article} {field} removed", task_id, field, repr(value))
+        findings.note(f"blanks around {article} {field} removed", task_id, field, repr(whole))
     return text
 
 

@@ -97,7 +97,10 @@ def _add(instance: Any, position: int, draft: _Draft) -> None:
     if not isinstance(instance, dict):
         findings.note("instance that is no object left out", f"instance {position}", "", instance)
         return
-    question_id = str(instance.get("question_id") or f"question-{position + 1}")
+    own_id = findings.text(instance.get("question_id"), "question id", f"instance {position}", "question_id")
+    question_id = own_id or f"question-{position + 1}"
+    if not own_id:
+        findings.note("question id missing, named by position", question_id, "question_id")
     if question_id in draft.histories:
         findings.note("question id repeated, second one renamed", question_id, "question_id")
         question_id = f"{question_id}#{position}"
@@ -121,6 +124,9 @@ def _add_pack(instance: Mapping[str, Any], question_id: str, haystack: _Haystack
         value if isinstance(value := instance.get(key), list) else []
         for key in ("questions", "answers", "answer_session_ids")
     )
+    if not questions or not len(questions) == len(answers) == len(cited):
+        sizes = f"{len(questions)} questions, {len(answers)} answers, {len(cited)} lists of evidence"
+        draft.findings.note("lists of the pack are empty or differ in length", question_id, "questions", sizes)
     for number, question in enumerate(questions):
         answer = answers[number] if number < len(answers) else None
         sessions = cited[number] if number < len(cited) else None
@@ -140,13 +146,13 @@ def _add_task(
     pack_number: int | None = None,
 ) -> None:
     findings = draft.findings
-    question = _text(asked, "question", task_id, findings)
+    question = findings.text(asked, "question", task_id, "question").strip()
     if not question:
         findings.note("question without text left out", task_id, "question", asked)
         return
-    if answer is None:
+    reference = findings.text(answer, "answer", task_id, "answer").strip()
+    if not reference:
         findings.note("answer missing", task_id, "answer")
-    reference = _text(answer, "answer", task_id, findings)
     own_id = str(instance.get("question_id") or question_id)
     if pack_number is not None and (own_id, reference) in _OUTDATED:
         found = f"{reference}: {_OUTDATED[own_id, reference]}"
@@ -205,15 +211,6 @@ def _native_type(
         findings.note("unknown question type taken for factual retrieval", task_id, "question_type", native)
         return native or "unknown", Capability.ADVERSARIAL if own_id.endswith("_abs") else Capability.FACTUAL_RETRIEVAL
     return native, longmemeval_capability(own_id, native)
-
-
-def _text(value: Any, field_name: str, task_id: str, findings: Findings) -> str:
-    """The text of a field, numbers spelled out and reported; outer blanks go in silence, as nobody tells them."""
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        findings.note(f"{field_name} that is no text read as text", task_id, field_name, value)
-    return str(value).strip()
 
 
 def _haystack(instance: Mapping[str, Any], question_id: str, draft: _Draft) -> _Haystack:
@@ -277,10 +274,13 @@ def _turns(records: Any, session_id: str, where: str, draft: _Draft) -> tuple[Tu
         if not isinstance(record, dict):
             draft.findings.note("turn that is no object left out", where, f"turn {number}", record)
             continue
-        content = record.get("content")
-        if not isinstance(content, str) or not content.strip():
-            draft.findings.note("turn without text kept", where, f"turn {number}", content)
-        said.append((str(record.get("role") or "").strip(), "" if content is None else str(content)))
+        content = draft.findings.text(record.get("content"), "turn text", where, f"turn {number}, content")
+        if not content.strip():
+            draft.findings.note("turn without text kept", where, f"turn {number}, content", record.get("content"))
+        role = record.get("role")
+        if role not in ("user", "assistant"):
+            draft.findings.note("role that is neither user nor assistant kept", where, f"turn {number}, role", role)
+        said.append(("" if role is None else str(role).strip(), content))
     key = (session_id, tuple(said))
     if key not in draft.pool:
         draft.pool[key] = tuple(

@@ -160,22 +160,20 @@ class _Asker:
     def _task(self, group: str, primary: Capability, place: str, record: Any) -> Task | None:
         number = self.counts[group] = self.counts.get(group, -1) + 1
         task_id = f"{self.history.id}/{group}-{number:03d}"
-        question = str(_get(record, "Question") or "").strip()
+        question = self.findings.text(_get(record, "Question"), "question", task_id, "Question").strip()
         if not question:
             self.findings.note("question without text left out", task_id, "Question", record)
             return None
-        answer = _get(record, "Answer")
-        if answer is None or not str(answer).strip():
+        reference = self.findings.text(_get(record, "Answer"), "answer", task_id, "Answer").strip()
+        if not reference:
             self.findings.note("answer missing", task_id, "Answer")
-        elif not isinstance(answer, str):
-            self.findings.note("answer that is no text read as text", task_id, "Answer", answer)
         self._check_anchors(_get(record, "Memory Anchors"), task_id)
         ids = self._evidence_ids(group, place, _get(record, "Reference Memory"), task_id)
         return Task(
             id=task_id,
             history_id=self.history.id,
             question=question,
-            reference="" if answer is None else str(answer).strip(),
+            reference=reference,
             evidence=tuple(self.memory.texts[turn_id] for turn_id in ids),
             native_type=group,
             primary=primary,

@@ -57,7 +57,7 @@ def character_memory(name: str, record: Mapping[str, Any], findings: Findings) -
         for key, value in _object(record.get("profile"), name, "profile", findings).items()
         if value not in (None, "")
     ]
-    description = str(record.get("profile_description") or "").strip()
+    description = findings.text(record.get("profile_description"), "description", name, "profile_description").strip()
     if description:
         profile.append(Turn("profile_description", "Profile", description))
     relations = [
@@ -67,7 +67,8 @@ def character_memory(name: str, record: Mapping[str, Any], findings: Findings) -
     undated += [("", turns) for turns in (profile, relations) if turns]
     events = _object(record.get("events"), name, "events", findings)
     for key, event in events.items():
-        time, text = _event(event)
+        time, content = _event(event)
+        text = findings.text(content, "event text", f"{name} {key}", "content").strip()
         if not text:
             findings.note("event without text left out", f"{name} {key}", "content", event)
             continue
@@ -113,8 +114,13 @@ def _add_dialogue(
     number, latest, latest_time = 0, datetime.min, ""
     for time, lines in contents.items():
         turns = []
-        for line in _lines(lines):
+        for line in _lines([] if lines is None else lines):
             number += 1
+            if line is None or not str(line).strip():
+                findings.note("empty dialogue line left out", where, f"line {number}", line)
+                continue
+            if not isinstance(line, str):
+                findings.note("dialogue line that is no text read as text", where, f"line {number}", line)
             said = _LINE.fullmatch(str(line))
             if said is None:
                 findings.note("dialogue line without a speaker", where, f"line {number}", line)
@@ -144,7 +150,7 @@ def _lines(value: Any) -> Iterator[Any]:
     if isinstance(value, list | dict):
         for item in value.values() if isinstance(value, dict) else value:
             yield from _lines(item)
-    elif value is not None:
+    else:
         yield value
 
 
@@ -171,12 +177,12 @@ def _relation(value: Any) -> str:
     return "; ".join(f"{key}: {_words(item)}" for key, item in value.items() if item not in (None, ""))
 
 
-def _event(value: Any) -> tuple[str, str]:
-    """(time, text) of an event; its summary where it has no content."""
+def _event(value: Any) -> tuple[str, Any]:
+    """(time, content) of an event; its summary where it has no content."""
     if not isinstance(value, dict):
-        return "", _words(value)
+        return "", value
     keys = {str(key).casefold(): item for key, item in value.items()}
-    text = next((str(keys[k]).strip() for k in ("content", "内容", "summary", "摘要") if keys.get(k)), "")
+    text = next((keys[k] for k in ("content", "内容", "summary", "摘要") if keys.get(k) not in (None, "")), None)
     time = next((str(keys[k]).strip() for k in ("creation time", "creation_time", "创建时间") if keys.get(k)), "")
     return time, text
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from prismem_core.errors import DataError
-from prismem_core.tasks.datasets.source import Source
+from prismem_core.tasks.datasets.source import Source, parse_json
 
 PARTS = ("train", "valid", "test")
 
@@ -69,10 +69,15 @@ def read_split_file(path: str | Path) -> dict[str, tuple[str, ...]]:
     for Dataset.split to check.
     """
     path = Path(path)
-    value = Source(path.parent).json(path)
+    text = Source(path.parent).text(path)
+    value = parse_json(text, path)
     expected = '{"train": [...], "valid": [...], "test": [...]} with ids of conversations'
     if not isinstance(value, dict):
         raise DataError(f"split file {path} holds {type(value).__name__}; expected {expected}")
+    named = json.loads(text, object_pairs_hook=lambda pairs: [key for key, _ in pairs])
+    twice = [part for part in value if named.count(part) > 1]
+    if twice:
+        raise DataError(f"split file {path} names part {twice[0]!r} twice; expected {expected}")
     unknown = [key for key in value if key not in PARTS]
     if unknown:
         raise DataError(f"split file {path} has the unknown part {unknown[0]!r}; expected {expected}")
