@@ -333,9 +333,10 @@ def _processes(engine: Any, before: set[Any]) -> list[Any]:
 
 def _end_new(before: set[Any] | None) -> None:
     """Ends the engines' processes that have come up since."""
-    for child in multiprocessing.active_children() if before is not None else []:
-        if child not in before and child.name.startswith("EngineCore"):
-            child.kill()
+    if before is not None:
+        for child in set(multiprocessing.active_children()) - before:
+            if child.name.startswith("EngineCore"):
+                child.kill()
 
 
 def _end(engine: Any) -> None:
