@@ -142,6 +142,22 @@ def test_a_run_whose_model_was_killed_is_resumed_and_pays_nothing_twice(
         assert counted == chat_place.server.tokens()
 
 
+def test_an_interrupt_ends_a_run_that_is_waiting_for_replies(setting: tuple[Path, list[str]]) -> None:
+    run, arguments = setting
+    process = command(*arguments)
+
+    def goes_on() -> None:
+        assert process.poll() is None, process.communicate()[1][-2000:]
+
+    wait_until(lambda: bool(model_calls(ledger_lines(run))), goes_on)
+    processes = below(process.pid)
+    os.killpg(process.pid, signal.SIGINT)
+    code, _, errors = ended(process)
+    assert code == 130 and "Traceback" not in errors, errors
+    assert [line for line in errors.splitlines() if line.startswith("prismem:")][-1].startswith("prismem: interrupted")
+    assert left_of(processes) == []
+
+
 def test_an_evaluation_says_what_the_server_counted_and_leaves_stdout_clean(
     tmp_path: Path, chat_place: Place, tiny_embedder: Path
 ) -> None:

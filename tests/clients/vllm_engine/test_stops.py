@@ -98,3 +98,44 @@ def test_a_caller_stopped_while_the_engine_starts_begins_nothing(llm: PlayedLLM)
     assert caller.finished()
     assert "stopped" in str(caller.error) and llm.llm_engine.added == []
     engine.close()
+
+
+def test_a_caller_stopped_at_once_does_not_wait_for_a_start(llm: PlayedLLM) -> None:
+    starting, go_on = threading.Event(), threading.Event()
+
+    def make() -> PlayedLLM:
+        starting.set()
+        go_on.wait(_PATIENCE_SECONDS)
+        return llm
+
+    engine = Engine("played", make, 2)
+    caller = Asking(engine, [1])
+    caller.start()
+    assert starting.wait(_PATIENCE_SECONDS)
+    engine.stop(caller, at_once=True)
+    assert caller.finished() and "stopped" in str(caller.error)
+    assert not go_on.is_set()
+    go_on.set()
+    engine.close()
+    assert llm.llm_engine.shut_down.is_set()
+
+
+def test_callers_that_wait_for_one_start_are_told_one_failure() -> None:
+    starting, go_on = threading.Event(), threading.Event()
+    starts: list[int] = []
+
+    def make() -> PlayedLLM:
+        starts.append(1)
+        starting.set()
+        go_on.wait(_PATIENCE_SECONDS)
+        raise RoleError("no memory")
+
+    engine = Engine("played", make, 2)
+    callers = [Asking(engine, [1]), Asking(engine, [1])]
+    for caller in callers:
+        caller.start()
+    assert starting.wait(_PATIENCE_SECONDS)
+    go_on.set()
+    assert all(caller.finished() and "no memory" in str(caller.error) for caller in callers)
+    assert 1 <= len(starts) <= 2
+    engine.close()

@@ -8,6 +8,7 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 from prismem_core.clients.vllm_engine.starting import told
 from prismem_core.errors import PrismemError, RoleError
 
+_LOOK_SECONDS = 0.5
 _GRACE_SECONDS = 30.0
 """For an engine whose process has ended to notice it; callers are told afterwards in any case."""
 
@@ -42,22 +44,38 @@ class _Feed:
         self.results: queue.SimpleQueue[tuple[int, Any] | None] = queue.SimpleQueue()
 
 
+class _Start:
+    """One start of the engine; guarded by the engine's condition. `before` are the children that were there already."""
+
+    def __init__(self) -> None:
+        self.over = False
+        self.llm: Any = None
+        self.error: BaseException | None = None
+        self.before: set[Any] | None = None
+
+
 class Engine:
     """A `vllm.LLM` and the thread that drives it; thread-safe.
 
     `make` starts the LLM, at the first use; `window` is the number of calls under way at a time. An engine that has
     died fails the calls under way with RoleError and is started anew by the next one. `tell` puts an exception into
-    words.
+    words; an engine starts in its `turn`.
     """
 
     def __init__(
-        self, name: str, make: Callable[[], Any], window: int, tell: Callable[[BaseException], str] = told
+        self,
+        name: str,
+        make: Callable[[], Any],
+        window: int,
+        tell: Callable[[BaseException], str] = told,
+        turn: AbstractContextManager[Any] | None = None,
     ) -> None:
         self.name = name
         self.window = window
         self._make = make
         self._tell = tell
-        self._starting = threading.Lock()
+        self._turn = turn or nullcontext()
+        self._start: _Start | None = None
         self._tokenizing = threading.Lock()
         self._llm: Any = None
         self._thread: threading.Thread | None = None
@@ -67,21 +85,26 @@ class Engine:
         self._numbers = itertools.count()
         self._closing = False
 
-    def started(self) -> Any:
-        """The LLM, which the first caller waits for."""
-        with self._starting:
+    def started(self, feed: _Feed | None = None) -> Any:
+        """The LLM, whose start the first caller begins and all wait for; one that is dropped waits no longer."""
+        with self._changed:
             if self._closing:
                 raise RoleError(f"the engine of {self.name} was closed; open the roles anew to call it")
-            if self._llm is None:
-                before = set(multiprocessing.active_children())
-                self._llm = self._make()
-                processes = _processes(self._llm.llm_engine, before)
-                self._thread = threading.Thread(target=self._drive, args=(self._llm,), name="vllm", daemon=True)
+            if self._llm is not None:
+                return self._llm
+            start = self._start
+            if start is None:
+                # In a thread of its own: vLLM swallows an interrupt that comes while it starts, and then waits long.
+                start = self._start = _Start()
+                self._thread = threading.Thread(target=self._live, args=(start,), name="vllm", daemon=True)
                 self._thread.start()
-                if processes:
-                    watched = (self._llm, self._thread, processes)
-                    threading.Thread(target=self._watch, args=watched, name="vllm-watch", daemon=True).start()
-            return self._llm
+            while not start.over:
+                if feed is not None and feed.dropped and feed.error is not None:
+                    raise feed.error
+                self._changed.wait()
+        if start.error is not None:
+            raise start.error
+        return start.llm
 
     @property
     def max_model_len(self) -> int:
@@ -114,7 +137,7 @@ class Engine:
         with self._changed:
             self._feeds.append(feed)
         try:
-            llm = self.started()
+            llm = self.started(feed)
             with self._changed:
                 if self._llm is not llm and feed.error is None:
                     feed.error = RoleError(f"the vLLM engine of {self.name} has just ended; resume to start it again")
@@ -164,16 +187,43 @@ class Engine:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """End the engine and its processes; calls under way fail."""
+        """End the engine and its processes; calls under way fail, and so does a start."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
-        with self._starting, self._changed:
-            thread = self._thread
+            thread, start = self._thread, self._start
         if thread is not None:
+            # vLLM may be at any point of its start; without its processes it gives up.
+            while start is not None and not start.over:
+                _end_new(start.before)
+                thread.join(_LOOK_SECONDS)
             thread.join()
 
     # What follows runs in the engine's thread.
+
+    def _live(self, start: _Start) -> None:
+        llm: Any = None
+        error: BaseException | None = None
+        try:
+            with self._turn:
+                if self._closing:
+                    raise RoleError(f"the engine of {self.name} was closed before it was started")
+                start.before = set(multiprocessing.active_children())
+                llm = self._make()
+        except BaseException as caught:
+            error = caught
+        with self._changed:
+            start.over, start.llm, start.error = True, llm, error
+            self._llm, self._start = llm, None
+            if llm is None:
+                self._thread = None
+            self._changed.notify_all()
+        if llm is not None:
+            processes = _processes(llm.llm_engine, start.before or set())
+            if processes:
+                watched = (llm, threading.current_thread(), processes)
+                threading.Thread(target=self._watch, args=watched, name="vllm-watch", daemon=True).start()
+            self._drive(llm)
 
     def _drive(self, llm: Any) -> None:
         engine = llm.llm_engine
@@ -279,6 +329,14 @@ def _processes(engine: Any, before: set[Any]) -> list[Any]:
     resources = getattr(getattr(engine, "engine_core", None), "resources", None)
     kept = getattr(getattr(resources, "engine_manager", None), "processes", None)
     return list(kept) if kept else [child for child in multiprocessing.active_children() if child not in before]
+
+
+def _end_new(before: set[Any] | None) -> None:
+    """Ends the engines' processes that have come up since."""
+    if before is not None:
+        for child in set(multiprocessing.active_children()) - before:
+            if child.name.startswith("EngineCore"):
+                child.kill()
 
 
 def _end(engine: Any) -> None:

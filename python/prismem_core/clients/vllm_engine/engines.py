@@ -56,7 +56,11 @@ class Engines:
                 # A pooled call is a single step: as many again wait at the engine's door, so that it has no pause.
                 window = sequences if runner == "generate" else 2 * sequences
                 engine = Engine(
-                    spec.model, lambda: self._start(spec.model, runner, arguments, sequences), window, self._tell
+                    spec.model,
+                    lambda: self._start(spec.model, runner, arguments, sequences),
+                    window,
+                    self._tell,
+                    self._starting,
                 )
                 shared = self._shared[key] = _Shared(engine, runner, arguments)
             elif json.dumps(arguments, sort_keys=True) != json.dumps(shared.arguments, sort_keys=True):
@@ -85,11 +89,10 @@ class Engines:
             log.close()
 
     def _start(self, model: str, runner: str, arguments: Mapping[str, Any], sequences: int) -> Any:
-        with self._starting:
-            with self._lock:
-                self._log = self._log or Log()
-                log, fraction = self._log, self._fraction(runner)
-            return start(model, runner, arguments, sequences=sequences, memory_fraction=fraction, log=log)
+        with self._lock:
+            self._log = self._log or Log()
+            log, fraction = self._log, self._fraction(runner)
+        return start(model, runner, arguments, sequences=sequences, memory_fraction=fraction, log=log)
 
     def _tell(self, error: BaseException) -> str:
         return told(error, self._log)
