@@ -112,6 +112,7 @@ def test_tables_flags_and_the_defaults_of_the_paper(tmp_path: Path) -> None:
         ("[models.task]\nmodel='gpt'", "unknown model 'gpt'"),
         ("[models.task]\ntemperature=3", "models.task.temperature = 3"),
         ("[models.task]\nextra_body={model='other', top_k=1}", "model belongs to the request itself"),
+        ("[models.task]\nmodel='openai:m@http://h/v1'\nengine={x=1}", "models.task.engine is for vllm:MODEL"),
         ("[models.task]\nprice_input=inf", "models.task.price_input = inf"),
         ("[budget]\nmoney=nan", "budget.money = nan"),
         ("[models.task]\nconcurrency=0", "calls under way at a time"),

@@ -80,7 +80,9 @@ def fetch_command(
             shown = received
             print(f"\r{file}: {received * 100 // total} %", end="", file=sys.stderr, flush=True)
 
+    changed = False
     for fetched in fetch(place, folder, base=base, accept_changed=accept_changed, on_progress=progress):
+        changed = changed or fetched.state == "changed"
         if shown:
             print("\r", end="", file=sys.stderr)
         states = {
@@ -92,7 +94,8 @@ def fetch_command(
         print(
             f"{fetched.path}: {states[fetched.state]}, {fetched.size:,} bytes, sha256 {fetched.sha256[:16]} ({check})"
         )
-    print(f"{place.about}; licence {place.licence}; use it with --data {folder}")
+    about = f"not the pinned files: `prismem data doctor {folder}` says what is in them" if changed else place.about
+    print(f"{about}; licence {place.licence}; use it with --data {folder}")
 
 
 @app.command("doctor")

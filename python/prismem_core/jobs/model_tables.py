@@ -58,7 +58,11 @@ def build_models(values: Any) -> dict[str, ModelSettings]:
         if role not in ROLES:
             raise SettingsError(f"unknown role {role!r} in [models.{role}]; known: {', '.join(ROLES)}")
         models[role] = _build(ModelSettings, table, f"models.{role}", (*_FLOATS, "budget_money"))
-        spec_of(role, models[role])
+        spec = spec_of(role, models[role])
+        if spec.kind == "openai" and models[role].engine:
+            raise SettingsError(
+                f"setting models.{role}.engine is for vllm:MODEL, and {spec} has an engine of its own; leave it out"
+            )
     return models
 
 
