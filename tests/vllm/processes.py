@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-_PATIENCE_SECONDS = 600.0
+PATIENCE_SECONDS = 600.0
 """Generous: a process that is starting looks for its owner when it has imported vLLM."""
 
 
@@ -45,7 +45,7 @@ def left_of(processes: Iterable[Process]) -> list[Process]:
 
 def wait_until(holds: Callable[[], bool], check: Callable[[], None]) -> None:
     """Waits until something holds, or until a long time has passed; `check` may raise meanwhile."""
-    end = time.monotonic() + _PATIENCE_SECONDS
+    end = time.monotonic() + PATIENCE_SECONDS
     while not holds() and time.monotonic() < end:
         check()
         time.sleep(0.05)

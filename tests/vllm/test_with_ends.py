@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.vllm.conftest import ROOT
-from tests.vllm.processes import Process, below, left_of, wait_until
+from tests.vllm.processes import PATIENCE_SECONDS, Process, below, left_of, wait_until
 
 Owner = Callable[[str], "subprocess.Popen[str]"]
 
@@ -62,28 +62,36 @@ def test_a_signal_to_the_owner_ends_its_engine(owner: Owner, sign: signal.Signal
     process = owner("asks")
     found = asking(process)
     process.send_signal(sign)
-    assert process.wait() == -sign
+    assert process.wait(PATIENCE_SECONDS) == -sign
     assert left_of(found) == []
 
 
-def test_an_owner_that_is_killed_while_the_engine_starts_leaves_none(owner: Owner) -> None:
-    process = owner("asks")
+def starting(process: subprocess.Popen[str]) -> list[Process]:
+    """The processes below an owner whose engine is starting."""
 
     def still_there() -> None:
         assert process.poll() is None
 
     wait_until(lambda: any("spawn_main" in one.line for one in below(process.pid)), still_there)
     found = below(process.pid)
-    process.kill()
-    process.wait()
-    assert any("spawn_main" in one.line for one in found) and left_of(found) == []
+    assert any("spawn_main" in one.line for one in found)
+    return found
+
+
+@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGINT])
+def test_an_owner_that_ends_while_the_engine_starts_leaves_none(owner: Owner, sign: signal.Signals) -> None:
+    process = owner("asks")
+    found = starting(process)
+    process.send_signal(sign)
+    assert process.wait(PATIENCE_SECONDS) == -sign
+    assert left_of(found) == []
 
 
 def test_an_owner_that_aborts_leaves_none(owner: Owner) -> None:
     process = owner("aborts")
     found = asking(process)
     go_on(process)
-    assert process.wait() == -signal.SIGABRT
+    assert process.wait(PATIENCE_SECONDS) == -signal.SIGABRT
     assert left_of(found) == []
 
 
@@ -91,7 +99,7 @@ def test_an_owner_that_ends_without_closing_leaves_none(owner: Owner) -> None:
     process = owner("ends")
     found = asking(process)
     go_on(process)
-    assert process.wait() == 0
+    assert process.wait(PATIENCE_SECONDS) == 0
     assert left_of(found) == []
 
 
@@ -103,5 +111,5 @@ def test_an_interrupt_ends_a_command_and_its_engine(owner: Owner, to_all: bool) 
         os.killpg(process.pid, signal.SIGINT)
     else:
         process.send_signal(signal.SIGINT)
-    assert process.wait() != 0
+    assert process.wait(PATIENCE_SECONDS) != 0
     assert left_of(found) == []

@@ -16,8 +16,8 @@ KEY = "prismem_leash"
 
 
 class Leash(str):
-    """A text that travels in an engine's configuration; the process that a pickle of it is spawned into ends itself
-    once its parent has gone.
+    """A text that travels in an engine's configuration; the process that a pickle of it is spawned into leaves the
+    process group of the terminal and ends itself once its parent has gone.
 
     vLLM hands its configuration to each process that it spawns, the engine and the workers of the engine. Copies and
     other pickles are the plain text; a forked process is not held. Its value never changes, since vLLM's compilation
@@ -39,6 +39,8 @@ def _held(parent: int) -> Leash:
     # The parent of a process is another as soon as the first has ended, and its number cannot be another's before.
     if os.getppid() != parent:
         _end()
+    # A Ctrl-C is the owner's to hear, which then ends the engine in order; vLLM's processes would print tracebacks.
+    os.setpgid(0, 0)
     threading.Thread(target=_watch, args=(parent,), name="prismem-leash", daemon=True).start()
     return Leash()
 
