@@ -121,6 +121,7 @@ def test_a_computation_takes_the_lease_of_its_entry(cache: ExecutionCache) -> No
 def test_an_interrupt_ends_the_wait_for_a_lease(run: Callable[..., str]) -> None:
     out = run(
         """
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have had its background jobs ignore it
 cache = ExecutionCache()
 held, over = threading.Event(), threading.Event()
 def hold():

@@ -156,6 +156,7 @@ def test_many_threads_on_few_entries_compute_each_once() -> None:
 def test_an_interrupt_ends_the_wait(run: Callable[..., str]) -> None:
     out = run(
         """
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have had its background jobs ignore it
 cache = ExecutionCache()
 started, over = threading.Event(), threading.Event()
 def compute():

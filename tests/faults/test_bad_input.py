@@ -84,7 +84,8 @@ def test_a_url_where_nothing_listens(talks: Path) -> None:
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
         refused(evaluate(talks, "--chat", f"openai:m@{url}", "--embedder", "hashing"), url, "refused")
         # Without settings of its own, too.
-        done = prismem("evaluate", "naive_rag", "--data", talks, "--part", "all", "--chat", f"openai:m@{url}")
+        words = ["naive_rag", "--data", talks, "--part", "all", "--chat", f"openai:m@{url}", "--embedder", "hashing"]
+        done = prismem("evaluate", *words)
         refused(done, url, "refused", "tried 3 times")
 
 

@@ -192,11 +192,7 @@ class CachedChat:
                 self._account.settle(reply.input_tokens, reply.output_tokens)
 
     def _keep(self, purpose: str, replies: dict[str, ChatReply]) -> None:
-        # The ledger first: a process that is killed in between makes and counts the call again, as the server does.
-        for key, reply in replies.items():
-            self._ledger.record(self._role, purpose, key, reply.input_tokens, reply.output_tokens)
-            if reply.finish_reason != "stop":
-                self._unstored.leave(key, reply)
+        # The cache first: a process that is killed in between misses a line of the ledger, but pays for nothing again.
         whole = {key: reply for key, reply in replies.items() if reply.finish_reason == "stop"}
         records = [
             {"text": reply.text, "input_tokens": reply.input_tokens, "output_tokens": reply.output_tokens}
@@ -204,6 +200,10 @@ class CachedChat:
         ]
         tokens = [reply.input_tokens + reply.output_tokens for reply in whole.values()]
         self._cache.put_many(purpose, list(whole), [encode_json(record) for record in records], cost=tokens)
+        for key, reply in replies.items():
+            if key not in whole:
+                self._unstored.leave(key, reply)
+            self._ledger.record(self._role, purpose, key, reply.input_tokens, reply.output_tokens)
 
 
 def _check_complete(keys: Sequence[str], replies: Mapping[str, ChatReply], identity: str) -> None:
@@ -324,11 +324,11 @@ class CachedEmbedder:
             embedded, tokens = self._embedder.embed(texts), [-(-len(text) // 4) for text in texts]
         result = np.asarray(embedded, np.float32)
         self._check(result, len(keys))
+        self._cache.put_rows(EMBEDDING_STAGE, keys, result, cost=list(tokens))
         for key, count in zip(keys, tokens, strict=True):
             self._ledger.record(self._role, EMBEDDING_STAGE, key, count, 0)
             if self._account is not None:
                 self._account.settle(count, 0)
-        self._cache.put_rows(EMBEDDING_STAGE, keys, result, cost=list(tokens))
         return result
 
     def _check(self, rows: NDArray[np.float32], count: int) -> None:

@@ -208,6 +208,7 @@ import os, signal, sys, threading
 from prismem_core.clients.model_settings import ModelSettings, parse_model
 from prismem_core.clients.openai_compatible import OpenAIChat
 from prismem_core.roles.protocols import ChatRequest
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have had its background jobs ignore it
 chat = OpenAIChat(parse_model(sys.argv[1]), ModelSettings())
 def interrupt():
     sys.stdin.readline()

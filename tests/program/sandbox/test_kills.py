@@ -19,6 +19,8 @@ from processes import children, descendants, running, wait_until
 import prismem_core
 from prismem_core.errors import CandidateError
 from prismem_core.program.sandbox import Sandbox
+from prismem_core.program.sandbox.engine_channel import EngineChannel
+from prismem_core.program.sandbox.fork_gate import ForkGate
 from prismem_core.program.sandbox.recovery import again_if_lost
 
 Build = Callable[..., str]
@@ -212,3 +214,20 @@ def killed_engine(script: Path, source: str, prompt: str, seconds: float) -> set
         finally:
             engine.kill()
     return family
+
+
+def test_a_worker_that_is_ended_while_a_copy_is_prepared_is_told_as_ended(
+    program: Build, backend: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = program(index="self.texts = [unit.memory_text for unit in units]", retrieve="return self.texts[0]")
+    with Sandbox() as sandbox, sandbox.open(source, backend) as worker:
+        worker.index([{"memory_text": "unit"}], "")
+        watch = EngineChannel.watch
+
+        def ended_meanwhile(channel: EngineChannel, gate: ForkGate) -> None:
+            worker._process.end("another thread gave it up")
+            watch(channel, gate)
+
+        monkeypatch.setattr(EngineChannel, "watch", ended_meanwhile)
+        with pytest.raises(CandidateError, match="the worker ended earlier: another thread gave it up"):
+            worker.retrieve({"query_text": "q"})

@@ -99,10 +99,10 @@ class WorkerProcess:
         mine, theirs = socket.socketpair()
         mine.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         channel = EngineChannel(mine)
-        if self._gate is not None:
-            channel.watch(self._gate)
         try:
             with contextlib.closing(theirs):
+                if self._gate is not None:
+                    self._watch(channel, self._gate)
                 self._order_copy(what, theirs, meter)
             copy = self._await_copy(what, channel, meter)
         except BaseException:
@@ -110,6 +110,14 @@ class WorkerProcess:
             raise
         self.settle()
         return copy
+
+    def _watch(self, channel: EngineChannel, gate: ForkGate) -> None:
+        try:
+            channel.watch(gate)
+        except ValueError:
+            # Another thread has ended the process meanwhile, and closed its gate.
+            self.check_usable()
+            raise
 
     def begin(self, meter: Meter, *, fresh: bool = False) -> None:
         """Before an order: nothing may have happened since the last one; `meter` runs from here on.
