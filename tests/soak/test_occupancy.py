@@ -30,10 +30,14 @@ def resident_mb(process: int) -> float:
 
 
 @pytest.mark.parametrize("judged", [False, True], ids=["lexical", "judged"])
-def test_slots_are_full_and_the_engine_is_out_of_the_way(own_server, data_dir: Path, judged: bool) -> None:  # type: ignore[no-untyped-def]
+def test_slots_are_full_and_the_engine_is_out_of_the_way(  # type: ignore[no-untyped-def]
+    own_server, data_dir: Path, tmp_path: Path, judged: bool
+) -> None:
     own_server.play(default={"latency": LATENCY_SECONDS})
     own_server.keep_bodies(False)
     command = [sys.executable, "-m", "prismem_core", "evaluate", "seed", "--data", str(data_dir / "locomo")]
+    # A cache in memory would grow with what it holds.
+    command += ["--cache", str(tmp_path / "cache")]
     command += ["--part", "all", "--json", "--chat", own_server.model(), "--embedder", own_server.model("rows")]
     command += ["--judge", own_server.model()] if judged else []
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
