@@ -116,18 +116,19 @@ def _start(
     announce: Callable[[str], None],
     watch: Watch,
 ) -> None:
+    roles = role_identities(job.job)
     manifest = Manifest(
         prismem_core.__version__,
         job.evolution.model_dump(),
         {"digest": dataset.digest, "name": dataset.name, "source": job.data, "repairs": dict(dataset.repairs)}
         | ({"notes": dict(dataset.notes)} if dataset.notes else {}),
-        role_identities(job.job),
+        roles,
         {
             "job": job.job.model_dump(),
             "parts": None if job.parts is None else {part: list(ids) for part, ids in job.parts.items()},
             "split": {"train": len(split.train), "valid": len(split.valid), "test": len(split.test)},
             "start": job.start,
-            "scoring": scoring_identity(job.job),
+            "scoring": scoring_identity(job.job, roles["judge"]),
             "cache": job.cache,
             "exclude": job.exclude,
             "corrections": job.corrections,

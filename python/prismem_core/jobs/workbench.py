@@ -175,9 +175,8 @@ def role_identities(settings: JobSettings) -> dict[str, str]:
     }
 
 
-def scoring_identity(settings: JobSettings) -> str:
-    """What the score that drives selection calls itself; nothing is opened for it."""
-    judge = role_identities(settings)["judge"]
+def scoring_identity(settings: JobSettings, judge: str) -> str:
+    """What the score that drives selection calls itself, where the judge calls itself `judge`."""
     judged = settings.score == "judge" or (settings.score == "auto" and judge != LexicalJudge.identity)
     return f"judge score ({judge})" if judged else OfflineScoring.identity
 

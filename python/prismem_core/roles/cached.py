@@ -19,7 +19,7 @@ from prismem_core.roles.account import Account
 from prismem_core.roles.budget import Budget
 from prismem_core.roles.ledger import Ledger
 from prismem_core.roles.meter import Meter
-from prismem_core.roles.protocols import Chat, ChatReply, ChatRequest, CompletesEach, CountsTokens, Embedder
+from prismem_core.roles.protocols import Chat, ChatReply, ChatRequest, CompletesEach, Embedder, embed_counted
 
 EMBEDDING_CHUNK = 32
 EMBEDDING_STAGE = "embed"
@@ -317,11 +317,7 @@ class CachedEmbedder:
         texts = [unique[key] for key in keys]
         if self._account is not None:
             self._account.admit()
-        tokens: Sequence[int]
-        if isinstance(self._embedder, CountsTokens):
-            embedded, tokens = self._embedder.embed_counted(texts)
-        else:
-            embedded, tokens = self._embedder.embed(texts), [-(-len(text) // 4) for text in texts]
+        embedded, tokens = embed_counted(self._embedder, texts)
         result = np.asarray(embedded, np.float32)
         self._check(result, len(keys))
         self._cache.put_rows(EMBEDDING_STAGE, keys, result, cost=list(tokens))

@@ -107,6 +107,13 @@ class CountsTokens(Protocol):
     def embed_counted(self, texts: Sequence[str]) -> tuple[NDArray[np.float32], Sequence[int]]: ...
 
 
+def embed_counted(embedder: Embedder, texts: Sequence[str]) -> tuple[NDArray[np.float32], Sequence[int]]:
+    """Rows and the tokens of each text: those the model counted, where it does, else a quarter of the characters."""
+    if isinstance(embedder, CountsTokens):
+        return embedder.embed_counted(texts)
+    return embedder.embed(texts), [-(-len(text) // 4) for text in texts]
+
+
 @dataclass(frozen=True)
 class Verdict:
     """A judge's score in [0, 1], or None when its reply could not be read (never a zero); `parts` are shown in

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from prismem_core.errors import RoleError, SettingsError
 from prismem_core.roles.account import Account
 from prismem_core.roles.meter import Meter
-from prismem_core.roles.protocols import Chat, ChatReply, ChatRequest, CompletesEach, CountsTokens, Embedder
+from prismem_core.roles.protocols import Chat, ChatReply, ChatRequest, CompletesEach, Embedder, embed_counted
 
 FORMAT = "prismem-recording"
 VERSION = 1
@@ -197,11 +197,7 @@ class RecordingEmbedder(_Recorded):
 
     def embed_counted(self, texts: Sequence[str]) -> tuple[NDArray[np.float32], Sequence[int]]:
         """As the embedder's; a quarter of the characters where it counts no tokens."""
-        tokens: Sequence[int]
-        if isinstance(self._client, CountsTokens):
-            rows, tokens = self._client.embed_counted(texts)
-        else:
-            rows, tokens = self._client.embed(texts), [-(-len(text) // 4) for text in texts]
+        rows, tokens = embed_counted(self._client, texts)
         for text, row, count in zip(texts, rows, tokens, strict=True):
             self._recorder.embedding(self._role, text, row, count)
         return rows, tokens
