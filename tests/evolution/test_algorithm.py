@@ -85,7 +85,10 @@ def test_trace_is_that_of_the_vector(algorithm_vector: dict[str, Any]) -> None:
     if "integration" in expect and expect["integration"] is not None:
         evolution = Evolution(laboratory, None, settings, archive, None, SilentObserver(), 0)  # type: ignore[arg-type]
         assert number(result.base) == expect["integration"]["base"]
-        assert integration.find_pairs(evolution, result.base) == expect["integration"]["pairs"]
+        assert (
+            integration.find_pairs(evolution, RECIPES[algorithm_vector["strategy"]], result.base)
+            == expect["integration"]["pairs"]
+        )
         assert (archive.plan is not None) == expect["integration"]["planned"]
         rounds = [e for e in events if isinstance(e, IterationFinished) and e.stage == "integration"]
         assert len(rounds) == len(expect["integration"]["rounds"])

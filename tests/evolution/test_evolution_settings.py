@@ -23,6 +23,7 @@ def test_defaults_are_those_of_the_papers() -> None:
         "repair_attempts": 2,
         "measured_retries": 0,
         "strategy": "prismem",
+        "router": "question",
         "reallocate_budget": True,
         "seed": 0,
     }
@@ -46,7 +47,8 @@ def test_overrides_win_over_the_file_and_none_counts_as_absent(tmp_path: Path) -
         ({"T1": True}, "T1 = True"),
         ({"delta": 1.5}, "delta = 1.5"),
         ({"K": 0}, "K = 0"),
-        ({"strategy": "router"}, "strategy = 'router'.*'prismem' or 'holistic'"),
+        ({"strategy": "routed"}, "strategy = 'routed'.*'prismem', 'holistic'.*or 'router'"),
+        ({"router": "native"}, "router = 'native'.*'question' or 'oracle'"),
     ],
 )
 def test_refusals_name_the_setting_and_what_was_expected(values: dict[str, Any], message: str) -> None:

@@ -9,12 +9,19 @@ import pytest
 from scripted_laboratory import golden_tasks
 
 from prismem_core.evolution import gates
+from prismem_core.evolution.recipes import furthest_pair
+from prismem_core.evolution.settings import EvolutionSettings
 from prismem_core.tasks.capability import CAPABILITIES
 from prismem_core.tasks.task import Task
 
 
 def by_capability(tasks: Sequence[Task]) -> dict[str, list[str]]:
     return {str(c): [t.id for t in tasks if t.primary == c] for c in CAPABILITIES}
+
+
+def paired(scores: Any, base: Any, groups: Any) -> dict[str, str]:
+    found = gates.pairings(scores, base, groups)
+    return {pairing.capability: furthest_pair(EvolutionSettings(), pairing) for pairing in found}
 
 
 def test_rounding_noise_is_no_gain() -> None:
@@ -44,7 +51,7 @@ def test_integration_without_training_tasks_has_no_drop() -> None:
 
 
 def test_paired_case_is_the_largest_signed_gap() -> None:
-    pairs = gates.paired_cases(
+    pairs = paired(
         {"x": {"a": 0.0, "b": 0.9, "c": 0.9}, "y": {"d": 0.1}},
         {"a": 1.0, "b": 0.2, "c": 0.2, "d": 0.1},
         {"x": ["a", "b", "c"], "y": ["d"]},
@@ -88,5 +95,5 @@ def test_integration_vector(integration_vector: dict[str, Any]) -> None:
 
 def test_paired_vector(paired_vector: dict[str, Any]) -> None:
     groups = by_capability(golden_tasks(paired_vector["train_tasks"]))
-    pairs = gates.paired_cases(paired_vector["specialist_scores"], paired_vector["base"], groups)
+    pairs = paired(paired_vector["specialist_scores"], paired_vector["base"], groups)
     assert pairs == paired_vector["expect"]

@@ -48,7 +48,10 @@ def evolve_command(
     split: SplitFile = None,
     exclude: Exclude = None,
     corrections: Corrections = None,
-    strategy: Annotated[str | None, typer.Option("--strategy", help="prismem or holistic.")] = None,
+    strategy: Annotated[
+        str | None,
+        typer.Option("--strategy", help="prismem, holistic, round-robin, random-case, no-integration or router."),
+    ] = None,
     start: Annotated[
         str | None, typer.Option("--start", help="Program to start from: a file or a library name; seed by default.")
     ] = None,

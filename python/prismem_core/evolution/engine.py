@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,13 +23,17 @@ from prismem_core.tasks.task import Task
 
 @dataclass(frozen=True)
 class EvolutionResult:
-    """The evolved program: `final` and `base` (best before integration) are ids in `archive`."""
+    """The evolved program: `final` and `base` (best before integration) are ids in `archive`.
+
+    `routes` names the program of each capability where the strategy routes questions; `final` answers the others.
+    """
 
     final: str
     base: str
     reason: str
     source: str
     archive: Archive
+    routes: Mapping[str, str]
 
 
 def evolve(
@@ -80,11 +85,15 @@ def _go_on(evolution: Evolution, recipe: Recipe, seed_source: str, refinements: 
             "the journal ends the cold start without a base program; restore it from a copy or start a new run"
         )
     final, reason = base, f"strategy {recipe.name} does not integrate"
-    if rounds:
-        final, reason = _integrate(evolution, base, settings.T1 + refinements + rounds)
+    routes: dict[str, str] = {}
+    if recipe.ending == "route":
+        routes = dict(archive.specialists)
+        reason = f"questions go to the specialist of their capability, others to {base}"
+    elif rounds:
+        final, reason = _integrate(evolution, recipe, base, settings.T1 + refinements + rounds)
     elif recipe.integrates:
         reason = "T3 = 0 allows no integration"
-    evolution.emit(RunFinished(archive.next_iteration - 1, final, base, reason))
+    evolution.emit(RunFinished(archive.next_iteration - 1, final, base, reason, routes))
 
 
 def _plant(evolution: Evolution, source: str) -> None:
@@ -108,13 +117,13 @@ def _plant(evolution: Evolution, source: str) -> None:
     evolution.finish(0, "seed", program=seed, retained=True)
 
 
-def _integrate(evolution: Evolution, base: str, last: int) -> tuple[str, str]:
+def _integrate(evolution: Evolution, recipe: Recipe, base: str, last: int) -> tuple[str, str]:
     """Rounds until one is accepted; the resulting program and why the run ends."""
     archive = evolution.archive
     previous = archive.iterations[archive.next_iteration - 1].finished
     if previous is not None and previous.stage == "integration" and previous.retained and previous.program:
         return previous.program, f"integrated in iteration {previous.iteration}"
-    pairs = integration.find_pairs(evolution, base)
+    pairs = integration.find_pairs(evolution, recipe, base)
     if not pairs:
         return base, "no specialist beats the best program on its capability"
     while archive.next_iteration <= last:
@@ -167,4 +176,4 @@ def _result(archive: Archive) -> EvolutionResult:
     if finished is None:
         raise RunError("the journal has no end; restore it from a copy or start a new run")
     source = archive.program(finished.final).source
-    return EvolutionResult(finished.final, finished.base, finished.reason, source, archive)
+    return EvolutionResult(finished.final, finished.base, finished.reason, source, archive, dict(finished.routes))

@@ -84,16 +84,21 @@ def integration_gate(
     return IntegrationVerdict(score, reference, largest, q(score) > q(reference), q(largest) <= q(theta))
 
 
-def paired_cases(
-    specialist_scores: Mapping[str, Scores], base: Scores, train_by_capability: Mapping[str, Sequence[str]]
-) -> dict[str, str]:
-    """For each capability whose specialist beats the base on its training tasks, the task of largest signed gain.
+@dataclass(frozen=True)
+class Pairing:
+    """The training tasks of a capability whose specialist beats the base, with the signed gain on each."""
 
-    Capabilities in the order of `train_by_capability`; ties go to the first task.
-    """
-    pairs = {}
-    for capability, tasks in train_by_capability.items():
-        scores = specialist_scores[capability]
-        if improves(scores, base, tasks):
-            pairs[capability] = tasks[first_best([scores[task] - base[task] for task in tasks])]
-    return pairs
+    capability: str
+    tasks: Sequence[str]
+    gains: Sequence[float]
+
+
+def pairings(
+    specialist_scores: Mapping[str, Scores], base: Scores, train_by_capability: Mapping[str, Sequence[str]]
+) -> list[Pairing]:
+    """The capabilities whose specialist beats the base on its training tasks, in the order of `train_by_capability`."""
+    return [
+        Pairing(capability, tasks, [specialist_scores[capability][task] - base[task] for task in tasks])
+        for capability, tasks in train_by_capability.items()
+        if improves(specialist_scores[capability], base, tasks)
+    ]

@@ -10,14 +10,16 @@ from prismem_core.evolution.attempts import Measurement, attempt_view, propose
 from prismem_core.evolution.briefs import integration_brief, specialist_order
 from prismem_core.evolution.context import Evolution
 from prismem_core.evolution.designer import Attempt, IntegrationBrief, IntegrationPlan
+from prismem_core.evolution.recipes import Recipe
 from prismem_core.runs.events import IntegrationPlanned
 
 
-def find_pairs(evolution: Evolution, base: str) -> dict[str, str]:
+def find_pairs(evolution: Evolution, recipe: Recipe, base: str) -> dict[str, str]:
     """The paired task of each capability whose specialist beats the base on its training tasks."""
     archive = evolution.archive
     scores = {c: archive.program(p).scores for c, p in archive.specialists.items()}
-    return gates.paired_cases(scores, archive.program(base).scores, archive.train_by_capability())
+    found = gates.pairings(scores, archive.program(base).scores, archive.train_by_capability())
+    return {pairing.capability: recipe.choose_pair(evolution.settings, pairing) for pairing in found}
 
 
 def iterate(evolution: Evolution, iteration: int, base: str, pairs: dict[str, str]) -> bool:

@@ -14,8 +14,8 @@ def iterate(evolution: Evolution, recipe: Recipe, iteration: int) -> None:
     """One refinement iteration."""
     archive = evolution.archive
     evolution.step(iteration, "select")
-    choice = recipe.choose_target(archive)
-    cases = recipe.choose_cases(archive, evolution.settings, choice)
+    choice = recipe.choose_target(archive, evolution.settings, iteration)
+    cases = recipe.choose_cases(archive, evolution.settings, choice, iteration)
     evolution.emit(CapabilitySelected(iteration, choice.target, choice.parent, choice.terms))
     evolution.emit(CasesSelected(iteration, "refinement", choice.target, choice.parent, cases.tasks, cases.weights))
     if cases.tasks:

@@ -27,7 +27,12 @@ class EvolutionSettings(BaseModel):
     overall_set: Literal["valid", "train", "all"] = Field("valid", description="tasks of the overall score s(P)")
     repair_attempts: int = Field(2, ge=0, le=10, description="times a failed reply goes back to the coder")
     measured_retries: int = Field(0, ge=0, le=10, description="times a measured, rejected candidate is tried again")
-    strategy: Literal["prismem", "holistic"] = Field("prismem", description="variant of Algorithm 1")
+    strategy: Literal["prismem", "holistic", "round-robin", "random-case", "no-integration", "router"] = Field(
+        "prismem", description="variant of Algorithm 1"
+    )
+    router: Literal["question", "oracle"] = Field(
+        "question", description="strategy router: capability by the task model from the question, or by native type"
+    )
     reallocate_budget: bool = Field(True, description="strategies without integration refine for T3 more iterations")
     seed: int = Field(0, ge=0, description="seed of every random choice")
 

@@ -206,7 +206,11 @@ class IterationFinished(Event):
 
 @dataclass(frozen=True)
 class RunFinished(Event):
-    """The result: `base` is the best program before integration."""
+    """The result: `base` is the best program before integration.
+
+    `routes` names the program of each capability where no program answers alone (strategy `router`); `final` then
+    answers questions of no known capability.
+    """
 
     name: ClassVar[str] = "run_finished"
     checkpoint: ClassVar[bool] = True
@@ -214,6 +218,7 @@ class RunFinished(Event):
     final: str
     base: str
     reason: str
+    routes: Mapping[str, str] = field(default_factory=dict)
 
 
 EVENTS: dict[str, type[Event]] = {
@@ -241,10 +246,11 @@ def event_from_json(value: Mapping[str, Any]) -> Event:
     kind = EVENTS.get(value.get("event", ""))
     if kind is None:
         raise RunError(f"unknown event {value.get('event')!r}; known: {', '.join(EVENTS)}")
-    try:
-        return kind(**{f.name: value[f.name] for f in dataclasses.fields(kind)})
-    except KeyError as error:
-        raise RunError(f"event {kind.name!r} lacks its field {error.args[0]!r}") from None
+    known = {f.name: value[f.name] for f in dataclasses.fields(kind) if f.name in value}
+    for f in dataclasses.fields(kind):
+        if f.name not in known and f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING:
+            raise RunError(f"event {kind.name!r} lacks its field {f.name!r}")
+    return kind(**known)
 
 
 def event_round_trip(event: Event) -> Event:

@@ -1,0 +1,85 @@
+"""Bootstrap intervals of means: over questions, over seeds, and of paired differences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from prismem_core.errors import ArgumentError, SettingsError
+from prismem_core.evaluation.means import mean
+
+LEVEL = 0.95
+RESAMPLES = 9999
+_BATCH_BYTES = 32 << 20
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean of `n` values with its bootstrap interval; `low` and `high` are None for fewer than two values."""
+
+    mean: float
+    low: float | None
+    high: float | None
+    n: int
+
+    @property
+    def excludes_zero(self) -> bool:
+        """Whether the interval lies on one side of zero and does not touch it."""
+        return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON form."""
+        return asdict(self)
+
+
+def interval(values: Sequence[float], *, seed: int = 0, level: float = LEVEL) -> Interval:
+    """The mean of independent values and its bias-corrected, accelerated bootstrap interval (`scipy.stats.bootstrap`).
+
+    The same values and seed give the same interval. Values that are all equal give one without width. Raises
+    ArgumentError for no values or a value that is not finite, SettingsError where scipy is missing.
+    """
+    data = np.asarray(values, np.float64)
+    if data.ndim != 1 or not len(data) or not np.isfinite(data).all():
+        raise ArgumentError(f"interval: expected at least one finite value in one dimension, got {data.shape}")
+    centre = mean(data.tolist())
+    if len(data) < 2:
+        return Interval(centre, None, None, len(data))
+    if np.ptp(data) == 0:
+        return Interval(centre, centre, centre, len(data))
+    try:
+        from scipy.stats import bootstrap
+    except ImportError as error:
+        raise SettingsError(
+            "an interval needs scipy, which is not installed; run: pip install 'prismem-core[statistics]'"
+        ) from error
+    for method in ("BCa", "percentile"):
+        found = bootstrap(
+            (data,),
+            np.mean,
+            n_resamples=RESAMPLES,
+            batch=max(1, _BATCH_BYTES // data.nbytes),
+            confidence_level=level,
+            method=method,
+            rng=np.random.default_rng(seed),
+        ).confidence_interval
+        # The correction has no value where the resamples say nothing of skew, as with two values.
+        if np.isfinite([found.low, found.high]).all():
+            break
+    return Interval(centre, float(found.low), float(found.high), len(data))
+
+
+def paired_interval(first: Sequence[float], second: Sequence[float], *, seed: int = 0) -> Interval:
+    """The mean of `first - second`, value by value, with its interval; ArgumentError for unequal lengths."""
+    if len(first) != len(second):
+        raise ArgumentError(f"paired_interval: {len(first)} and {len(second)} values; expected pairs")
+    return interval([a - b for a, b in zip(first, second, strict=True)], seed=seed)
+
+
+def statistics_installed() -> bool:
+    """Whether the extra `statistics`, which intervals need, is there."""
+    from importlib.util import find_spec
+
+    return find_spec("scipy") is not None

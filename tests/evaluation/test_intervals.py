@@ -1,0 +1,64 @@
+"""Bootstrap intervals: they cover, they repeat, and what has no interval says so."""
+
+from __future__ import annotations
+
+import builtins
+from typing import Any
+
+import numpy as np
+import pytest
+
+from prismem_core.errors import ArgumentError, SettingsError
+from prismem_core.evaluation.intervals import Interval, interval, paired_interval
+
+
+def test_an_interval_covers_the_true_mean_about_as_often_as_it_says() -> None:
+    rng = np.random.default_rng(3)
+    found = [interval(rng.exponential(1.0, 80).tolist(), seed=i) for i in range(100)]
+    covered = sum(f.low <= 1.0 <= f.high for f in found if f.low is not None and f.high is not None)
+    assert 86 <= covered <= 100
+    assert all(f.low is not None and f.high is not None and f.low < f.mean < f.high for f in found)
+
+
+def test_the_same_values_and_seed_give_the_same_interval() -> None:
+    values = np.random.default_rng(1).random(30).tolist()
+    assert interval(values, seed=4) == interval(values, seed=4) != interval(values, seed=5)
+
+
+def test_what_has_no_width_and_what_has_no_interval() -> None:
+    assert interval([0.25]) == Interval(0.25, None, None, 1)
+    assert interval([0.5, 0.5, 0.5]) == Interval(0.5, 0.5, 0.5, 3)
+    two = interval([0.2, 0.4])
+    assert two.low is not None and two.high is not None and 0.2 <= two.low < two.high <= 0.4
+
+
+def test_differences_are_paired() -> None:
+    base = np.random.default_rng(2).random(50) * 10
+    better = base + 0.1 + 0.01 * np.random.default_rng(3).standard_normal(50)
+    found = paired_interval(better.tolist(), base.tolist())
+    assert found.excludes_zero and abs(found.mean - 0.1) < 0.01
+    assert not paired_interval(base.tolist(), base[::-1].tolist()).excludes_zero
+
+
+@pytest.mark.parametrize("values", [[], [float("nan")], [[0.1], [0.2]]])
+def test_what_is_no_list_of_numbers_is_refused(values: Any) -> None:
+    with pytest.raises(ArgumentError, match="at least one finite value"):
+        interval(values)
+
+
+def test_unequal_lengths_are_refused() -> None:
+    with pytest.raises(ArgumentError, match="2 and 1 values"):
+        paired_interval([1.0, 2.0], [1.0])
+
+
+def test_without_scipy_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = builtins.__import__
+
+    def refuse(name: str, *args: Any) -> Any:
+        if name.startswith("scipy"):
+            raise ImportError(name)
+        return original(name, *args)
+
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    with pytest.raises(SettingsError, match=r"prismem-core\[statistics\]"):
+        interval([0.1, 0.2])
