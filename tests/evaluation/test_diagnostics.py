@@ -2,43 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 import pytest
 
 from prismem_core.evaluation.diagnostics import (
-    EvidenceVectors,
-    TaskVectors,
+    EvidenceRows,
+    TaskRows,
     diagnose_tasks,
     diagnostics_table,
     measure_lengths,
 )
 from prismem_core.evaluation.diagnostics_table import Lengths
+from prismem_core.ops.screened import Screen
 from prismem_core.tasks.capability import Capability
 from prismem_core.tasks.text import distinct_evidence
 
 
-def matrix(rows: list[list[float]], dimension: int) -> np.ndarray:
-    return np.asarray(rows, np.float32).reshape(len(rows), dimension)
+class Rows:
+    """Rows of one matrix, handed out as they are added."""
+
+    def __init__(self) -> None:
+        self.rows: list[np.ndarray] = []
+
+    def add(self, rows: Iterable[Any]) -> tuple[int, ...]:
+        first = len(self.rows)
+        self.rows += [np.asarray(row, np.float32) for row in rows]
+        return tuple(range(first, len(self.rows)))
+
+    @property
+    def matrix(self) -> np.ndarray:
+        return np.stack(self.rows)
 
 
-def vectors(task: dict[str, Any], dimension: int) -> TaskVectors:
+def task_rows(rows: Rows, task: dict[str, Any]) -> TaskRows:
     first = {}
     for piece in task["evidence"]:
         first.setdefault(piece["text"], piece)
     kept = [first[text] for text in distinct_evidence([piece["text"] for piece in task["evidence"]])]
-    return TaskVectors(
+    return TaskRows(
         tuple(
-            EvidenceVectors(
-                np.asarray(piece["emb"], np.float32),
-                matrix(piece["units"], dimension) if piece["mapped"] else None,
-                matrix(piece["oracle"], dimension),
+            EvidenceRows(
+                rows.add([piece["emb"]])[0],
+                rows.add(piece["units"]) if piece["mapped"] else None,
+                rows.add(piece["oracle"]),
             )
             for piece in kept
         ),
-        matrix(task["retrieved"], dimension),
+        rows.add(task["retrieved"]),
     )
 
 
@@ -48,9 +61,9 @@ def close(found: float | None, expected: float | None) -> bool:
 
 def test_vectors(golden: Callable[[str], Any]) -> None:
     data = golden("diagnostics")
-    dimension = next(len(p["emb"]) for t in data["tasks"] for p in t["evidence"])
-    tasks = [vectors(task, dimension) for task in data["tasks"]]
-    found = diagnose_tasks(tasks, dimension)
+    rows = Rows()
+    tasks = [task_rows(rows, task) for task in data["tasks"]]
+    found = diagnose_tasks(tasks, rows.matrix)
     assert len(found) == len(data["expect_tasks"])
     for task, own, vector in zip(data["tasks"], found, tasks, strict=True):
         expected = data["expect_tasks"][task["id"]]
@@ -83,29 +96,56 @@ def test_length_vectors(golden: Callable[[str], Any]) -> None:
     assert checked
 
 
-def test_one_launch_equals_one_task_at_a_time() -> None:
+def some_tasks(sizes: tuple[int, ...] = (0, 1, 4, 2)) -> tuple[list[TaskRows], np.ndarray]:
     rng = np.random.default_rng(3)
+    rows = Rows()
 
-    def some(n: int) -> np.ndarray:
-        return rng.standard_normal((n, 8)).astype(np.float32)
+    def some(n: int) -> tuple[int, ...]:
+        return rows.add(rng.standard_normal((n, 8)))
 
     tasks = [
-        TaskVectors(
-            tuple(EvidenceVectors(some(1)[0], None if e % 3 == 2 else some(e), some(2 * e)) for e in range(n)), some(n)
+        TaskRows(
+            tuple(EvidenceRows(some(1)[0], None if e % 3 == 2 else some(e), some(2 * e)) for e in range(n)), some(n)
         )
-        for n in (0, 1, 4, 2)
+        for n in sizes
     ]
-    assert diagnose_tasks(tasks, 8) == [diagnose_tasks([task], 8)[0] for task in tasks]
+    return tasks, rows.matrix
+
+
+def test_one_launch_equals_one_task_at_a_time() -> None:
+    tasks, matrix = some_tasks()
+    together = diagnose_tasks(tasks, matrix)
+    assert together == [diagnose_tasks([task], matrix)[0] for task in tasks]
+    assert together[0] is None and together[2] is not None
+
+
+def test_everything_goes_out_in_one_launch_that_shares_sets(monkeypatch: pytest.MonkeyPatch) -> None:
+    launches: list[tuple[int, int, int]] = []
+    search = Screen.segment_max_similarity
+
+    def counted(self: Screen, evidence: Any, items: Any, segments: Any = None) -> Any:
+        launches.append((len(evidence), len(items), len(segments.ranges)))
+        return search(self, evidence, items, segments)
+
+    monkeypatch.setattr(Screen, "segment_max_similarity", counted)
+    matrix = np.random.default_rng(5).standard_normal((10, 4)).astype(np.float32)
+    # Two snippets of one segment, and two tasks that retrieve the same.
+    pieces = EvidenceRows(0, (2, 3), (4,)), EvidenceRows(1, (2, 3), (5, 6))
+    tasks = [TaskRows(pieces, (7, 8, 9)), TaskRows(pieces[:1], (7, 8, 9))]
+    found = diagnose_tasks(tasks, matrix)
+    assert launches == [(9, 2 + 1 + 2 + 3, 4)]
+    launches.clear()
+    assert diagnose_tasks(tasks, matrix, launch_bytes=16) == found
+    assert len(launches) == 2, "a launch that would take too much memory is cut between tasks"
 
 
 def test_unmapped_snippets_are_left_out_of_extraction_only() -> None:
     unit = np.eye(2, dtype=np.float32)
-    mapped = EvidenceVectors(unit[0], unit[:1], unit[1:])
-    unmapped = EvidenceVectors(unit[1], None, unit[1:])
-    (both,) = diagnose_tasks([TaskVectors((mapped, unmapped), unit)], 2)
+    mapped, unmapped = EvidenceRows(0, (0,), (1,)), EvidenceRows(1, None, (1,))
+    (both,) = diagnose_tasks([TaskRows((mapped, unmapped), (0, 1))], unit)
     assert both is not None
     assert (both.d_ext, both.d_idx, both.d_ret) == (1.0, 0.5, 1.0)
-    (alone,) = diagnose_tasks([TaskVectors((unmapped,), unit[:0])], 2)
+    (alone,) = diagnose_tasks([TaskRows((unmapped,), ())], unit)
     assert alone is not None
     assert (alone.d_ext, alone.d_idx, alone.d_ret) == (None, 1.0, 0.0)
-    assert diagnose_tasks([TaskVectors((), unit)], 2) == [None]
+    assert diagnose_tasks([TaskRows((), (0, 1))], unit) == [None]

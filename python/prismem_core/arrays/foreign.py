@@ -144,7 +144,9 @@ def rows_on_device(array: Any, name: str, dtype: str | None) -> tuple[Any, str]:
 
 
 def to_host(array: Any) -> NDArray[Any]:
-    """A copy on the host, of bfloat16 as float32."""
+    """The values on the host, of bfloat16 as float32; an array of numpy as it is."""
+    if isinstance(array, np.ndarray):
+        return array
     if hasattr(array, "detach"):
         tensor = array.detach()
         if str(tensor.dtype) in ("torch.bfloat16", "torch.uint16"):
@@ -173,3 +175,19 @@ def returned(array: Any, place: Place) -> Any:
         if convert is not None:
             return convert(array)
     return array
+
+
+def cast(array: Any, dtype: str) -> Any:
+    """The array of torch, cupy or numpy with elements of another type, where it lies."""
+    if hasattr(array, "detach"):
+        return array.detach().to(getattr(importlib.import_module("torch"), dtype))
+    return array.astype(dtype)
+
+
+def taken(array: Any, rows: NDArray[np.int64]) -> Any:
+    """A copy of some rows of an array of torch, cupy or numpy, where it lies."""
+    if isinstance(array, np.ndarray):
+        return array[rows]
+    if hasattr(array, "detach"):
+        return array.index_select(0, importlib.import_module("torch").as_tensor(rows, device=array.device))
+    return array.take(importlib.import_module("cupy").asarray(rows), axis=0)

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
 from prismem_core.evaluation.cases import Case, EvidenceView, TaskDiagnostics
 from prismem_core.evaluation.diagnostics import (
-    EvidenceVectors,
-    Matrix,
-    TaskVectors,
+    EvidenceRows,
+    TaskRows,
     diagnose_tasks,
     diagnostics_table,
     measure_lengths,
@@ -27,9 +24,6 @@ from prismem_core.tasks.history import History
 from prismem_core.tasks.task import Task
 from prismem_core.tasks.text import blocks, distinct_evidence, normal_form
 
-# Blocks of one task take about a quarter of a megabyte when embedded; a launch of this many tasks stays small.
-TASKS_A_LAUNCH = 64
-
 
 class Diagnoser:
     """Computes diagnostics and cases of evaluated programs."""
@@ -42,12 +36,9 @@ class Diagnoser:
 
     def tasks(self, program: Program, evaluation: Evaluation, tasks: Sequence[Task]) -> list[TaskDiagnostics | None]:
         """Eq. 9-11 of each task; a task whose trace failed counts as having retrieved nothing."""
-        screen = Screen(self._pipeline.settings.device)
-        result: list[TaskDiagnostics | None] = []
-        for start in range(0, len(tasks), TASKS_A_LAUNCH):
-            part = tasks[start : start + TASKS_A_LAUNCH]
-            result += diagnose_tasks(self._vectors(program, evaluation, part), self._embedder.dimension, screen)
-        return result
+        texts: dict[str, int] = {}
+        rows = self._rows(program, evaluation, tasks, texts)
+        return diagnose_tasks(rows, self._embedder.embed(list(texts)), Screen(self._pipeline.settings.device))
 
     def table(self, program: Program, evaluation: Evaluation, tasks: Sequence[Task]) -> DiagnosticsTable:
         """The diagnostics table over `tasks`; capabilities without tasks have no row."""
@@ -100,43 +91,26 @@ class Diagnoser:
                     return segment, [unit_json(u) for u in history.extractions[segment.text].units]
         return None, None
 
-    def _vectors(self, program: Program, evaluation: Evaluation, tasks: Sequence[Task]) -> list[TaskVectors]:
-        snippets = [(task, snippet) for task in tasks for snippet in distinct_evidence(task.evidence)]
+    def _rows(
+        self, program: Program, evaluation: Evaluation, tasks: Sequence[Task], texts: dict[str, int]
+    ) -> list[TaskRows]:
+        """What Eq. 9-11 compare, as places in `texts`, which gets every text once."""
+        asked = list(dict.fromkeys((task.history_id, s) for task in tasks for s in distinct_evidence(task.evidence)))
         oracle: dict[tuple[str, str], list[str]] = {}
-        if snippets:
-            asked = list(dict.fromkeys((task.history_id, snippet) for task, snippet in snippets))
+        if asked:
             result = self._pipeline.run(program, self._histories, asked, answers=False)
             oracle = {pair: blocks(trace.retrieved) for pair, trace in zip(asked, result.traces, strict=True)}
-        gathered = []
+
+        def places(chosen: Sequence[str]) -> tuple[int, ...]:
+            return tuple(texts.setdefault(text, len(texts)) for text in chosen)
+
+        rows = []
         for task in tasks:
             pieces = []
             for snippet in distinct_evidence(task.evidence):
                 _, units = self._source(evaluation.extracted[task.history_id], snippet)
-                pieces.append((snippet, units, oracle[task.history_id, snippet]))
-            gathered.append((pieces, blocks(evaluation.outcomes[task.id].trace.retrieved)))
-        texts: dict[str, int] = {}
-        for pieces, retrieved in gathered:
-            for snippet, units, found in pieces:
-                for text in (snippet, *(units or ()), *found):
-                    texts.setdefault(text, len(texts))
-            for text in retrieved:
-                texts.setdefault(text, len(texts))
-        matrix = self._embedder.embed(list(texts))
-
-        def rows(chosen: Sequence[str]) -> Matrix:
-            return (
-                matrix[[texts[text] for text in chosen]]
-                if chosen
-                else np.zeros((0, self._embedder.dimension), np.float32)
-            )
-
-        return [
-            TaskVectors(
-                tuple(
-                    EvidenceVectors(matrix[texts[snippet]], None if units is None else rows(units), rows(found))
-                    for snippet, units, found in pieces
-                ),
-                rows(retrieved),
-            )
-            for pieces, retrieved in gathered
-        ]
+                (own,) = places([snippet])
+                found = places(oracle[task.history_id, snippet])
+                pieces.append(EvidenceRows(own, None if units is None else places(units), found))
+            rows.append(TaskRows(tuple(pieces), places(blocks(evaluation.outcomes[task.id].trace.retrieved))))
+        return rows
