@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 _BLOCK = re.compile(r"<([a-z_]+)-([0-9a-f]{12,})>\n(.*?)\n</\1-\2>", re.DOTALL)
@@ -46,8 +46,13 @@ def blocks(prompt: str) -> dict[str, str]:
     return {name: text for name, _, text in _BLOCK.findall(prompt)}
 
 
-def purpose_of(prompt: str) -> str:
-    """What a prompt asks for, by the data it shows: extract, answer, judge, plan or other."""
+def purpose_of(prompt: str, schema: Mapping[str, Any] | None = None) -> str:
+    """What a prompt asks for, by the fields it wants (a designer's) or the data it shows: reflect, merge, code,
+    extract, answer, judge, plan or other.
+    """
+    for field, purpose in (("diagnosis", "reflect"), ("Step-by-step plan", "merge"), ("code", "code")):
+        if schema is not None and field in schema.get("properties", {}):
+            return purpose
     found = blocks(prompt)
     if "segment" in found:
         return "extract"
@@ -56,6 +61,19 @@ def purpose_of(prompt: str) -> str:
     if "memory" in found:
         return "answer"
     return "plan" if "question" in found else "other"
+
+
+def edited(prompt: str, names: Sequence[str]) -> dict[str, str]:
+    """A coder's reply: the edits of the catalogue by name, as far as they fit the first program of the prompt."""
+    from prismem_core.evolution.catalog.diffs import difference, draft
+    from prismem_core.evolution.catalog.edits import BY_NAME
+
+    shown = re.search(r"<(program-[0-9a-f]+)>\n(.*?)\n</\1>", prompt, re.DOTALL)
+    source = changed = shown[2] if shown else ""
+    for name in names:
+        made = draft(changed, BY_NAME[name])
+        changed = changed if made is None else made.source
+    return {"summary": f"Edits: {', '.join(names)}.", "code": difference(source, changed)}
 
 
 def schema_in(prompt: str) -> dict[str, Any] | None:

@@ -33,6 +33,7 @@ class Application:
         self._random = random.Random(7)
         self._tokens, self._filled = 0.0, time.monotonic()
         self._outage_ends: float | None = None
+        self._before_outage = 0
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
@@ -56,7 +57,7 @@ class Application:
             await _send(send, 400, replies.error_body("the body is no JSON", None))
             return
         texts = [text_of(m) for m in body["messages"]] if endpoint == "chat" else replies.texts_of(body)
-        purpose = purpose_of(texts[-1]) if endpoint == "chat" and texts else ""
+        purpose = purpose_of(texts[-1], replies.wanted_schema(body)) if endpoint == "chat" and texts else ""
         model = str(body.get("model", ""))
         headers = [[name.decode("latin-1"), value.decode("latin-1")] for name, value in scope["headers"]]
         entry = {"endpoint": endpoint, "model": model, "purpose": purpose, "at": time.time()}
@@ -135,6 +136,9 @@ class Application:
         outage, rate = self.script.outage, self.script.rate
         if outage is not None:
             if self._outage_ends is None:
+                self._before_outage += 1
+                if self._before_outage <= outage.get("after", 0):
+                    return None
                 self._outage_ends = now + outage["seconds"]
             if now < self._outage_ends:
                 return {"status": 503, "error": "the model is loading", **outage.get("do", {})}
@@ -164,7 +168,7 @@ class Application:
                 await _send(send, 400, json.dumps({"error": str(error)}).encode())
                 return
             self.released = asyncio.Event()
-            self._outage_ends = None
+            self._outage_ends, self._before_outage = None, 0
             self._tokens, self._filled = (self.script.rate or {}).get("burst", 0.0), time.monotonic()
         elif path == "/control/release":
             self.released.set()

@@ -24,11 +24,11 @@ class Behaviour:
     prompts in silence above `cut_prompt`. `forms` says for each form of response_format whether it is `enforce`d,
     `ignore`d or `refuse`d. `models` are the names it serves (any, if None), `key` the one it wants.
 
-    The reply: `text` in place of the good one, `shape` names a distortion of it (see `shapes.SHAPES`), `finish` the
-    reason it gives, `usage` is `right`, `none` or the counts it tells. Embeddings: `dimension`, `shuffle` their order,
-    `cut_text` or `refuse_text` above so many tokens (with `refuse_status` and, if it is another than the default,
-    `error`, in which `{given}` and `{limit}` are put in), `values` (`nan`, `null`, `zero`, `text`), `rows` more or
-    fewer.
+    The reply: `text` in place of the good one, `edits` of the catalogue for a coder's prompt, `shape` names a
+    distortion of it (see `shapes.SHAPES`), `finish` the reason it gives, `usage` is `right`, `none` or the counts it
+    tells. Embeddings: `dimension`, `shuffle` their order, `cut_text` or `refuse_text` above so many tokens (with
+    `refuse_status` and, if it is another than the default, `error`, in which `{given}` and `{limit}` are put in),
+    `values` (`nan`, `null`, `zero`, `text`), `rows` more or fewer.
     """
 
     latency: float = 0.0
@@ -53,6 +53,7 @@ class Behaviour:
     models: Sequence[str] | None = None
     key: str | None = None
     text: str | None = None
+    edits: Sequence[str] = ()
     shape: str = ""
     finish: str | None = None
     usage: Any = "right"
@@ -97,7 +98,9 @@ class Rule:
 
 
 class Script:
-    """The rules in their order, the default, a rate limit and an outage; names that do not exist are a ValueError."""
+    """The rules in their order, the default, a rate limit and an outage of some `seconds` that begins `after` so many
+    requests; names that do not exist are a ValueError.
+    """
 
     def __init__(
         self,

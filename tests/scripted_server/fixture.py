@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,10 +39,7 @@ class ScriptedServer:
         command = [sys.executable, "-m", "tests.scripted_server", "--port", str(self.port)]
         if self.log_path is not None:
             command += ["--log", str(self.log_path)]
-        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-        self.process = subprocess.Popen(
-            command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
+        self.process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert line.strip(), "the scripted server did not start"
@@ -69,7 +65,7 @@ class ScriptedServer:
     ) -> None:
         """Play a script from now on: rules such as `{"purpose": "extract", "times": 2, "do": {"status": 503}}`
         (`behaviour.Rule`, `behaviour.Behaviour`), the default behaviour, a rate limit (`per_second`, `burst`) and an
-        outage of `seconds` from the next request on.
+        outage of `seconds` from the next request on, or `after` so many.
         """
         self._control("script", {"rules": list(rules), "default": default or {}, "rate": rate, "outage": outage})
 

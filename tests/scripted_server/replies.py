@@ -11,6 +11,7 @@ from typing import Any
 from tests.scripted_server.answers import (
     count_tokens,
     cut_tokens,
+    edited,
     good_text,
     prompt_tokens,
     schema_in,
@@ -150,6 +151,11 @@ def _format(body: Mapping[str, Any]) -> tuple[str, Mapping[str, Any] | None]:
     return "", None
 
 
+def wanted_schema(body: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The schema that a request asks for, in its response format or spelled out in its messages."""
+    return _format(body)[1] or schema_in("\n".join(text_of(message) for message in body["messages"]))
+
+
 def _chat(body: Mapping[str, Any], behaviour: Behaviour) -> Reply:
     messages = body["messages"]
     prompt = text_of(messages[-1])
@@ -164,6 +170,8 @@ def _chat(body: Mapping[str, Any], behaviour: Behaviour) -> Reply:
     text = good_text(prompt, wanted)
     if enforced and wanted is None:
         text = json.dumps({"reply": text})
+    if behaviour.edits:
+        text = json.dumps(edited(prompt, behaviour.edits))
     if behaviour.text is not None:
         text = behaviour.text
     message = SHAPES[behaviour.shape](text)
