@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from prismem_core.errors import FAILURE_KINDS
 from prismem_core.runs.report.contents import Contents
 from prismem_core.tasks.capability import CAPABILITIES, Capability
 
@@ -53,7 +54,7 @@ def score_tables(report: Contents) -> list[Table]:
         rows.append(_row("mean over capabilities", start, end, "overall"))
         rows.append(_row("mean over questions", start, end, "score"))
         columns = ("capability", "questions", "n00 (start)", report.best, "gain")
-        note = _unscored({"n00": start, report.best: end})
+        note = left_out_note({"n00": start, report.best: end})
         tables.append(Table(f"Scores on {_TITLES[part]}", columns, tuple(rows), note))
     return [*tables, *(table for table in (_official_table(report), held_out_table(report)) if table is not None)]
 
@@ -69,11 +70,15 @@ def _row(name: str, start: Mapping[str, Any], end: Mapping[str, Any], key: str) 
     return (name, str(start["questions"]), number(before), number(after), number(after - before, True))
 
 
-def _unscored(summaries: Mapping[str, Mapping[str, Any]]) -> str:
-    """How many questions are in no mean because no verdict of the judge could be read."""
-    counts = {name: summary.get("unscored", 0) for name, summary in summaries.items()}
-    said = [f"{name}: {count} of {summaries[name]['questions']}" for name, count in counts.items() if count]
-    return f"Left out, since no verdict could be read: {', '.join(said)}." if said else ""
+def left_out_note(summaries: Mapping[str, Mapping[str, Any]]) -> str:
+    """Which of the four kinds of failure kept questions out of the means, and over how many these run; "" for none."""
+    said = []
+    for name, summary in summaries.items():
+        counts = summary.get("left_out", {})
+        kinds = [f"{counts[kind]} {kind} ({words})" for kind, words in FAILURE_KINDS.items() if counts.get(kind)]
+        if kinds:
+            said.append(f"{name}: {', '.join(kinds)}; {summary['scored']} of {summary['questions']} questions scored")
+    return f"Left out of the means, {'. '.join(said)}." if said else ""
 
 
 def held_out_table(report: Contents) -> Table | None:
