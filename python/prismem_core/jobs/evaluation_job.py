@@ -79,7 +79,9 @@ def evaluate_programs(
         confine(
             settings.sandbox_require, unsafe=unsafe, interface=settings.interface, on_isolation=on_isolation
         ) as confinement,
-        Workbench(dataset, settings, cache_directory=cache, confinement=confinement) as bench,
+        Workbench(
+            dataset, settings, cache_directory=cache, confinement=confinement, known=_known(dataset, parts)
+        ) as bench,
     ):
         isolation = confinement.isolation
         result["isolation"] = isolation.to_json()
@@ -150,6 +152,14 @@ def _task_ids(dataset: Dataset, parts: Mapping[str, Sequence[str]] | None, part:
     if not chosen:
         raise DataError(f"the {part} part of data set {dataset.name!r} is empty; use --part all or --split")
     return chosen
+
+
+def _known(dataset: Dataset, parts: Mapping[str, Sequence[str]] | None) -> set[str] | None:
+    """The tasks that the score of a run with this split knows of, so that an evaluation gives the run's own scores."""
+    if parts is None and not dataset.default_split:
+        return None
+    split = dataset.split(parts)
+    return {*split.train, *split.valid}
 
 
 def evaluation_tables(result: Mapping[str, Any]) -> list[Table]:
