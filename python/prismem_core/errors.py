@@ -2,6 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Literal
+
+# Four ways in which a question can end without a score. Each mean says how many of each kind it leaves out, so that
+# none of them is ever a zero.
+FailureKind = Literal["provider", "judge", "candidate", "limit"]
+FAILURE_KINDS: Mapping[FailureKind, str] = MappingProxyType(
+    {
+        "provider": "a model or an embedder could not be had",
+        "judge": "no verdict of the judge could be read",
+        "candidate": "the program broke",
+        "limit": "the program was ended at a limit",
+    }
+)
+
 
 class PrismemError(Exception):
     """Base of all errors raised on purpose; `exit_code` is what the command line returns for it."""
@@ -116,3 +132,14 @@ class WorkerLost(SandboxError):
     def __init__(self, message: str, *, killed: bool) -> None:
         super().__init__(message)
         self.killed = killed
+
+
+def failure_kind(kind: str) -> FailureKind:
+    """Which of the four a recorded failure is: the `kind` of a CandidateError or LimitError, `unscored` (no verdict,
+    or one out of range), `provider` or `judge`.
+    """
+    if kind == "provider":
+        return "provider"
+    if kind in ("judge", "unscored"):
+        return "judge"
+    return "limit" if kind.split(":", 1)[0] == "limit" else "candidate"

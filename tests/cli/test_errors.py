@@ -111,8 +111,11 @@ def test_a_program_that_fails_costs_the_others_nothing(tmp_path: Path) -> None:
     result = prismem("evaluate", str(bad), "full_context", "--data", "sample", "--json", *FAST)
     refused(result, "bad.py, line ", "index failed on ", "ZeroDivisionError")
     found = json.loads(result.stdout)
-    assert list(found["programs"]) == ["full_context"]
-    assert list(found["failed"]) == [str(bad)]
+    assert list(found["failed"]) == [str(bad)] and set(found["programs"]) == {str(bad), "full_context"}
+    broken, whole = found["programs"][str(bad)], found["programs"]["full_context"]
+    assert (broken["scored"], broken["score"], broken["overall"]) == (0, None, None)
+    assert broken["left_out"] == {"provider": 0, "judge": 0, "candidate": whole["questions"], "limit": 0}
+    assert whole["scored"] == whole["questions"] and not any(whole["left_out"].values())
 
 
 def test_a_warning_is_one_line_too() -> None:

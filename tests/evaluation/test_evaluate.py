@@ -153,3 +153,22 @@ def test_a_broken_task_is_not_judged_and_is_not_unscored() -> None:
     found = used.evaluate(Program(""), ["q0", "q1"])
     assert judge.batches == [[("q0", "a kitten")]]
     assert found.failure == ("q1", broken) and found.unscored == ()
+
+
+@pytest.mark.parametrize(("kind", "counted"), [("error", "candidate"), ("limit:cpu", "limit")])
+def test_a_question_whose_twin_broke_is_left_out_and_no_zero(kind: str, counted: str) -> None:
+    broken = Failure("retrieve", kind, "it broke")
+    used, _ = evaluator({ASKED.question: broken, TWIN.question: ABSTENTION})
+    found = used.evaluate(Program(""), ["q1"])
+    assert found.scores == {} and found.failure == ("q1", broken) and found.unscored == ()
+    outcome = found.outcomes["q1"]
+    assert (outcome.left_out, outcome.recall, outcome.official.score) == (counted, None, None)
+    row = outcome.to_dict()
+    assert row["left_out"] == counted and row["failure"] == {"stage": "retrieve", "kind": kind, "message": "it broke"}
+
+
+def test_a_judge_that_looks_at_no_twin_scores_the_question_whose_twin_broke() -> None:
+    judge = ModelLike()
+    used, _ = evaluator({ASKED.question: Failure("retrieve", "error", "x"), TWIN.question: "b"}, JudgeScoring(judge))
+    found = used.evaluate(Program(""), ["q0", "q1"])
+    assert found.scores == {"q1": 0.0} and found.outcomes["q1"].left_out is None

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import builtins
+import warnings
 from typing import Any
 
 import numpy as np
 import pytest
 
 from prismem_core.errors import ArgumentError, SettingsError
-from prismem_core.evaluation.intervals import Interval, interval, paired_interval
+from prismem_core.evaluation.intervals import Interval, difference_interval, interval, paired_interval
 
 
 def test_an_interval_covers_the_true_mean_about_as_often_as_it_says() -> None:
@@ -25,6 +26,14 @@ def test_the_same_values_and_seed_give_the_same_interval() -> None:
     assert interval(values, seed=4) == interval(values, seed=4) != interval(values, seed=5)
 
 
+def test_values_that_differ_by_rounding_alone_give_no_warning() -> None:
+    values = [0.3, 0.1 + 0.2, 0.3, 0.3]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = interval(values)
+    assert found.low == pytest.approx(0.3) == found.high
+
+
 def test_what_has_no_width_and_what_has_no_interval() -> None:
     assert interval([0.25]) == Interval(0.25, None, None, 1)
     assert interval([0.5, 0.5, 0.5]) == Interval(0.5, 0.5, 0.5, 3)
@@ -38,6 +47,24 @@ def test_differences_are_paired() -> None:
     found = paired_interval(better.tolist(), base.tolist())
     assert found.excludes_zero and abs(found.mean - 0.1) < 0.01
     assert not paired_interval(base.tolist(), base[::-1].tolist()).excludes_zero
+
+
+def test_differences_of_two_samples_are_not_paired() -> None:
+    rng = np.random.default_rng(5)
+    found = [difference_interval(rng.normal(1, 1, 60).tolist(), rng.normal(0.5, 2, 40).tolist()) for _ in range(60)]
+    covered = sum(f.low <= 0.5 <= f.high for f in found if f.low is not None and f.high is not None)
+    assert 52 <= covered <= 60
+    assert difference_interval([1.0, 1.0], [0.5, 0.5, 0.5]) == Interval(0.5, 0.5, 0.5, 2)
+    assert difference_interval([1.0], [0.5, 0.0]) == Interval(0.75, None, None, 1)
+    one, other = rng.random(30).tolist(), rng.random(20).tolist()
+    there, back = difference_interval(one, other), difference_interval(other, one)
+    assert there == difference_interval(one, other) and there.n == 20
+    assert there.mean == -back.mean and there.low is not None and there.low < there.mean
+    # One sample without any spread leaves the correction undefined, and the other one's interval.
+    flat = difference_interval([1.0, 1.0, 1.0], [0.2, 0.4, 0.1])
+    assert flat.low is not None and flat.high is not None and 0.59 < flat.low < flat.high < 0.91
+    with pytest.raises(ArgumentError, match="at least one finite value"):
+        difference_interval([], [1.0])
 
 
 @pytest.mark.parametrize("values", [[], [float("nan")], [[0.1], [0.2]]])

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from prismem_core.clients.offline.reader import read
 from prismem_core.evaluation.means import mean
-from prismem_core.evaluation.metrics import is_abstention
+from prismem_core.evaluation.metrics import is_abstention, nugget_form
 from prismem_core.evaluation.offline_score import (
     DatasetStats,
     dataset_stats,
@@ -49,6 +50,18 @@ PLAIN = task("a", "What did Ana buy at the market?", "a red kayak", "I finally b
 RETRIEVED = (
     "[8 May 2023] Ana: I finally bought a red kayak at the market today\n[8 May 2023] Ben: Nice, I went running."
 )
+
+
+def test_a_score_that_drives_selection_knows_no_rubric_of_the_test_questions() -> None:
+    item = "the response says that there is contradictory information"
+    tasks = tuple(
+        replace(task(f"q{i}", f"question {i}", "yes", "It is so.", "rubric"), rubric=(item, f"fact {i}"))
+        for i in range(6)
+    )
+    dataset = Dataset("d", {}, tasks, "0" * 64, {})
+    assert dataset_stats(dataset).boilerplate == {nugget_form(item)}
+    assert dataset_stats(dataset, {"q0", "q1", "q2"}).boilerplate == {nugget_form(item)}
+    assert dataset_stats(dataset, {"q0", "q1"}).boilerplate == frozenset()
 
 
 def test_answer_and_evidence_count_half_each() -> None:

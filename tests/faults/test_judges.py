@@ -42,13 +42,14 @@ def test_a_verdict_that_is_none_is_asked_again_and_then_counted(
 ) -> None:
     scripted_server.play({"purpose": "judge", "times": 1, "do": do})
     found = evaluate(judge=scripted_server.model("judge"))["programs"]["seed"]
-    assert (found["scored"], found["unscored"]) == (QUESTIONS, 0)
+    assert (found["scored"], found["left_out"]["judge"]) == (QUESTIONS, 0)
     asked = scripted_server.requests("chat", "judge")
     assert len(asked) == QUESTIONS + 1 and "could not be used" in asked[-1]["body"]["messages"][-1]["content"]
     scripted_server.play({"purpose": "judge", "do": do})
     result = evaluate(judge=scripted_server.model("judge"), output_retries=1)
     found = result["programs"]["seed"]
-    assert (found["scored"], found["unscored"], found["failed"]) == (0, QUESTIONS, 0)
+    assert found["scored"] == 0
+    assert found["left_out"] == {"provider": 0, "judge": QUESTIONS, "candidate": 0, "limit": 0}
     assert found["score"] is None and found["overall"] is None and found["official"] is not None
     assert result["calls"]["judge/judge"]["calls"] == 2 * QUESTIONS
 
@@ -76,7 +77,7 @@ def test_an_answer_that_says_nothing_or_breaks_off_is_asked_again_and_then_count
     assert len(scripted_server.requests("chat", "answer")) == 2 * QUESTIONS
     scripted_server.play({"purpose": "answer", "do": do})
     spoilt = evaluate(output_retries=1)["programs"]["seed"]
-    assert spoilt[count] == QUESTIONS and spoilt["scored"] == QUESTIONS and spoilt["failed"] == 0
+    assert spoilt[count] == QUESTIONS and spoilt["scored"] == QUESTIONS
     limits = [entry["body"]["max_tokens"] for entry in scripted_server.requests("chat", "answer")]
     # The second try of a portion may come before the first of another, and then meet the same fault: a third follows.
     assert set(limits) - {32768} == ({8192, 16384} if count == "cut_answers" else {8192})

@@ -104,13 +104,18 @@ def test_stored_answers_win_only_where_they_were_stored(tmp_path: Path, make_job
     scores = {part: programs["n00"]["score"] for part, programs in report.data["scores"].items()}
     assert scores["train"] > 0.5
     assert scores["valid"] < 0.1 and scores["test"] < 0.1
-    [row] = report.data["held_out"]
-    assert (row["program"], row["train"], row["test"]) == ("n00", scores["train"], scores["test"])
-    assert row["gap"] == pytest.approx(scores["train"] - scores["test"])
+    [row] = report.data["carry_over"]["programs"]
+    assert (row["program"], row["roles"]) == ("n00", ["start", "base", "result"])
+    assert (row["train"]["mean"], row["test"]["mean"]) == pytest.approx((scores["train"], scores["test"]))
+    gap = row["gaps"]["train"]
+    assert gap["mean"] == pytest.approx(scores["train"] - scores["test"]) and gap["low"] > 0.3
+    [finding] = report.data["carry_over"]["findings"]
+    assert finding.startswith("The result scores higher on the training questions than on the test questions by +0.")
+    assert "knew the others by heart" in finding and "by heart" in markdown(report)
     text = markdown(report)
     assert "## What carries over" in text
-    [line] = [line for line in text.splitlines() if line.startswith("| n00 (start and result) |")]
-    assert f"{row['gap']:+.3f}" in line
+    [line] = [line for line in text.splitlines() if line.startswith("| n00 (start and base and result) |")]
+    assert f"{gap['mean']:+.3f} [{gap['low']:+.3f}, {gap['high']:+.3f}]" in line
 
 
 def test_a_call_of_the_task_model_is_recorded_with_its_program(tmp_path: Path, make_job: Make) -> None:

@@ -69,12 +69,8 @@ def test_an_evaluation_by_a_judge_leaves_out_what_it_could_not_read(small_data: 
     result = evaluate_programs(["bm25_rag"], str(small_data), None, "all", settings, questions=rows)
     assert result["failed"] == {} and result["score"].startswith("judge score (model judge 1: openai:judge@")
     summary = result["programs"]["bm25_rag"]
-    assert (summary["questions"], summary["scored"], summary["unscored"], summary["failed"]) == (
-        len(tasks),
-        len(tasks) - len(silent),
-        len(silent),
-        0,
-    )
+    assert (summary["questions"], summary["scored"]) == (len(tasks), len(tasks) - len(silent))
+    assert summary["left_out"] == {"provider": 0, "judge": len(silent), "candidate": 0, "limit": 0}
     kept = [json.loads(line) for line in rows.read_text(encoding="utf-8").splitlines()]
     scores = [row["score"] for row in kept if row["score"] is not None]
     assert summary["score"] == pytest.approx(sum(scores) / len(scores)) and len(scores) == summary["scored"]
@@ -82,7 +78,8 @@ def test_an_evaluation_by_a_judge_leaves_out_what_it_could_not_read(small_data: 
     assert all(row["official"] is not None and row["scored_by"] == result["score"] for row in kept)
     [table, *_] = evaluation_tables(result)
     assert f"{summary['scored']} of {len(tasks)} questions scored" in table.note
-    assert f"{len(silent)} without a verdict that could be read" in table.note
+    assert f"{len(silent)} judge (no verdict of the judge could be read)" in table.note
+    assert table.rows[0][1] == f"{summary['scored']} of {len(tasks)}"
     # All first calls as one batch, then those that could not be read, twice.
     assert Judge.batches == [len(tasks), len(silent), len(silent)]
     assert result["calls"]["judge/judge"]["calls"] == len(Judge.seen)
@@ -163,7 +160,7 @@ def test_an_empty_answer_is_asked_for_again_then_counted(
     settings = build_job_settings(OFFLINE)
     result = evaluate_programs(["bm25_rag"], str(small_data), None, "all", settings, questions=rows)
     summary = result["programs"]["bm25_rag"]
-    assert (summary["unread_answers"], summary["cut_answers"], summary["unscored"]) == (1, 1, 0)
+    assert (summary["unread_answers"], summary["cut_answers"], summary["scored"]) == (1, 1, summary["questions"])
     kept = {row["task"]: row for row in map(json.loads, rows.read_text(encoding="utf-8").splitlines())}
     assert kept[tasks[0].id]["answer"] == "" and kept[tasks[0].id]["defect"] == "empty"
     assert kept[tasks[0].id]["score"] == 0.0
@@ -185,5 +182,6 @@ def test_test_questions_without_a_verdict_are_left_out_of_the_report_and_counted
     Judge.silent = {test[0]}  # type: ignore[misc]
     resume_run(run, SilentObserver())
     [summary] = load_report(run).data["scores"]["test"].values()
-    assert (summary["questions"], summary["scored"], summary["unscored"]) == (len(test), len(test) - 1, 1)
-    assert f"Left out, since no verdict could be read: n00: 1 of {len(test)}." in markdown(load_report(run))
+    assert (summary["questions"], summary["scored"], summary["left_out"]["judge"]) == (len(test), len(test) - 1, 1)
+    said = "Left out of the means, n00: 1 judge (no verdict of the judge could be read); "
+    assert f"{said}{len(test) - 1} of {len(test)} questions scored." in markdown(load_report(run))

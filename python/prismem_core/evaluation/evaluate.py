@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from prismem_core.errors import DataError
+from prismem_core.errors import DataError, FailureKind, failure_kind
 from prismem_core.evaluation.judge import cut_reply
 from prismem_core.evaluation.metrics import evidence_recall
 from prismem_core.evaluation.scoring import Finished, Scored, Scoring, verdicts_of
@@ -21,17 +21,28 @@ from prismem_core.tasks.task import Dataset, Task
 
 @dataclass(frozen=True)
 class Outcome:
-    """One task: the selection score, the official verdict, evidence recall (None without evidence) and the trace."""
+    """One task: the selection score, the official verdict, evidence recall (None without evidence) and the trace.
+
+    `failure` is why it has none of them: that of its trace, or of its twin's where the score looks at twins.
+    """
 
     task: Task
     scored: Scored
     official: Verdict
     recall: float | None
     trace: Trace
+    failure: Failure | None = None
+
+    @property
+    def left_out(self) -> FailureKind | None:
+        """Why the task is in no mean of scores, None where it has a score."""
+        if self.failure is not None:
+            return failure_kind(self.failure.kind)
+        return "judge" if self.scored.score is None else None
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON row for reports; the retrieved text counts by its length."""
-        failure = self.trace.failure
+        failure = self.failure
         return {
             "task": self.task.id,
             "primary": str(self.task.primary),
@@ -48,6 +59,7 @@ class Outcome:
             "official_parts": dict(self.official.parts),
             "recall": self.recall,
             **({"defect": self.trace.defect} if self.trace.defect else {}),
+            "left_out": self.left_out,
             "failure": None
             if failure is None
             else {"stage": failure.stage, "kind": failure.kind, "message": failure.message},
@@ -73,7 +85,7 @@ class Evaluation:
     @property
     def unscored(self) -> tuple[str, ...]:
         """Ids of the tasks whose answer a judge could not be read on: no fault of the program, and never a zero."""
-        return tuple(i for i, o in self.outcomes.items() if o.scored.score is None and o.trace.failure is None)
+        return tuple(i for i, o in self.outcomes.items() if o.left_out == "judge")
 
     @property
     def extraction_faults(self) -> list[str]:
@@ -136,9 +148,7 @@ class Evaluator:
             outcomes = self._outcomes(tasks, traces)
         failure = None
         for task in tasks:
-            broken = traces[task.id].failure
-            if broken is None and task.twin in traces:
-                broken = traces[task.twin].failure
+            broken = self._failure(task, traces)
             if failure is None and broken is not None:
                 failure = (task.id, broken)
         extractions = [e for h in result.histories.values() for e in h.extractions.values()]
@@ -159,9 +169,14 @@ class Evaluator:
     def _first_words(self, answer: str) -> str:
         return cut_reply(answer, self.dataset.reply_words)
 
+    def _failure(self, task: Task, traces: Mapping[str, Trace]) -> Failure | None:
+        twin = traces.get(task.twin or "") if self.scoring.needs_twins else None
+        return traces[task.id].failure or (twin.failure if twin is not None else None)
+
     def _outcomes(self, tasks: Sequence[Task], traces: Mapping[str, Trace]) -> dict[str, Outcome]:
         """Outcomes in the order of `tasks`, all answers scored as one batch."""
-        whole = [task for task in tasks if traces[task.id].failure is None]
+        failures = {task.id: self._failure(task, traces) for task in tasks}
+        whole = [task for task in tasks if failures[task.id] is None]
         scored = self.scoring.score_all(
             [Finished(task, traces[task.id], traces.get(task.twin or "")) for task in whole]
         )
@@ -171,6 +186,7 @@ class Evaluator:
         for task in tasks:
             trace = traces[task.id]
             score, verdict = graded.get(task.id, (Scored(None), Verdict(None)))
-            recall = evidence_recall(task.evidence, trace.retrieved) if trace.failure is None else None
-            outcomes[task.id] = Outcome(task, score, verdict, recall, trace)
+            failure = failures[task.id]
+            recall = evidence_recall(task.evidence, trace.retrieved) if failure is None else None
+            outcomes[task.id] = Outcome(task, score, verdict, recall, trace, failure)
         return outcomes

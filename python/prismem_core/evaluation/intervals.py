@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from prismem_core.errors import ArgumentError, SettingsError
 from prismem_core.evaluation.means import mean
@@ -41,14 +43,49 @@ def interval(values: Sequence[float], *, seed: int = 0, level: float = LEVEL) ->
     The same values and seed give the same interval. Values that are all equal give one without width. Raises
     ArgumentError for no values or a value that is not finite, SettingsError where scipy is missing.
     """
-    data = np.asarray(values, np.float64)
-    if data.ndim != 1 or not len(data) or not np.isfinite(data).all():
-        raise ArgumentError(f"interval: expected at least one finite value in one dimension, got {data.shape}")
+    data = _checked("interval", values)
     centre = mean(data.tolist())
     if len(data) < 2:
         return Interval(centre, None, None, len(data))
     if np.ptp(data) == 0:
         return Interval(centre, centre, centre, len(data))
+    return Interval(centre, *_bootstrap((data,), _mean, seed, level), len(data))
+
+
+def difference_interval(
+    first: Sequence[float], second: Sequence[float], *, seed: int = 0, level: float = LEVEL
+) -> Interval:
+    """The mean of `first` less that of `second`, two independent samples of any sizes, with its interval.
+
+    Both samples are resampled; `n` is the size of the smaller. Otherwise as `interval`.
+    """
+    one, other = (_checked("difference_interval", values) for values in (first, second))
+    centre, smaller = mean(one.tolist()) - mean(other.tolist()), min(len(one), len(other))
+    if smaller < 2:
+        return Interval(centre, None, None, smaller)
+    if np.ptp(one) == 0 and np.ptp(other) == 0:
+        return Interval(centre, centre, centre, smaller)
+    return Interval(centre, *_bootstrap((one, other), _difference, seed, level), smaller)
+
+
+def _checked(name: str, values: Sequence[float]) -> NDArray[np.float64]:
+    data = np.asarray(values, np.float64)
+    if data.ndim != 1 or not len(data) or not np.isfinite(data).all():
+        raise ArgumentError(f"{name}: expected at least one finite value in one dimension, got {data.shape}")
+    return data
+
+
+def _mean(values: NDArray[np.float64], axis: int = -1) -> Any:
+    return np.mean(values, axis=axis)
+
+
+def _difference(first: NDArray[np.float64], second: NDArray[np.float64], axis: int = -1) -> Any:
+    return np.mean(first, axis=axis) - np.mean(second, axis=axis)
+
+
+def _bootstrap(
+    samples: tuple[NDArray[np.float64], ...], statistic: Callable[..., Any], seed: int, level: float
+) -> tuple[float, float]:
     try:
         from scipy.stats import bootstrap
     except ImportError as error:
@@ -56,19 +93,22 @@ def interval(values: Sequence[float], *, seed: int = 0, level: float = LEVEL) ->
             "an interval needs scipy, which is not installed; run: pip install 'prismem-core[statistics]'"
         ) from error
     for method in ("BCa", "percentile"):
-        found = bootstrap(
-            (data,),
-            np.mean,
-            n_resamples=RESAMPLES,
-            batch=max(1, _BATCH_BYTES // data.nbytes),
-            confidence_level=level,
-            method=method,
-            rng=np.random.default_rng(seed),
-        ).confidence_interval
+        with warnings.catch_warnings():
+            # Where the correction has no value the next method is taken, which is no concern of the user.
+            warnings.simplefilter("ignore")
+            found = bootstrap(
+                samples,
+                statistic,
+                n_resamples=RESAMPLES,
+                batch=max(1, _BATCH_BYTES // max(sample.nbytes for sample in samples)),
+                confidence_level=level,
+                method=method,
+                rng=np.random.default_rng(seed),
+            ).confidence_interval
         # The correction has no value where the resamples say nothing of skew, as with two values.
         if np.isfinite([found.low, found.high]).all():
             break
-    return Interval(centre, float(found.low), float(found.high), len(data))
+    return float(found.low), float(found.high)
 
 
 def paired_interval(first: Sequence[float], second: Sequence[float], *, seed: int = 0) -> Interval:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -50,9 +50,10 @@ class OfflineScore:
     abstained: bool
 
 
-def dataset_stats(dataset: Dataset) -> DatasetStats:
-    """The statistics of a data set.
+def dataset_stats(dataset: Dataset, known: Collection[str] | None = None) -> DatasetStats:
+    """The statistics of a data set, taken from the tasks of the ids `known` (None: all).
 
+    A score that drives selection knows those of training and validation alone.
     A rubric item is boilerplate where at least 3 questions of one native type and a fifth of that type's questions
     have it: an item such as "there is contradictory information" is earned by a template, one such as "21 days" is
     not.
@@ -60,7 +61,7 @@ def dataset_stats(dataset: Dataset) -> DatasetStats:
     questions: Counter[str] = Counter()
     having: Counter[tuple[str, str]] = Counter()
     for task in dataset.tasks:
-        if task.rubric:
+        if task.rubric and (known is None or task.id in known):
             questions[task.native_type] += 1
             having.update((task.native_type, item) for item in {nugget_form(item) for item in task.rubric})
     shared = {item for (kind, item), n in having.items() if n >= 3 and 5 * n >= questions[kind]}

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from prismem_core.errors import FAILURE_KINDS
 from prismem_core.evaluation.evaluate import Evaluation
-from prismem_core.evaluation.means import mean
+from prismem_core.evaluation.means import mean, mean_or_none
 from prismem_core.tasks.capability import CAPABILITIES
 
 FAULTS_SHOWN = 20
@@ -34,8 +35,9 @@ def summarise_outcomes(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
     `overall` is the mean over the capabilities present, `score` the mean over questions; `official` likewise.
     `official_answerable` is the official metric over answerable questions (LoCoMo: categories 1-4),
-    `false_abstentions` the share of them that were declined. Rows without a value are left out of a mean; `scored`,
-    `failed` and `unscored` tell how many have one, how many broke and of how many no verdict could be read.
+    `false_abstentions` the share of them that were declined. Rows without a value are left out of a mean: of
+    `questions`, `scored` have a score and `left_out` counts the others by kind (`errors.FAILURE_KINDS`); `over` says
+    over how many each of the other means runs.
     """
     by_capability = {}
     for capability in CAPABILITIES:
@@ -47,10 +49,14 @@ def summarise_outcomes(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         by_type[native_type] = _means([row for row in rows if row["native_type"] == native_type])
     whole = _means(rows)
     answerable = [row for row in rows if row["answerable"]]
+    means = _means(answerable)
+    declined = [row["parts"]["abstained"] for row in answerable if "abstained" in row["parts"]]
+    more = {"official_answerable": means["over"]["official"], "false_abstentions": len(declined)}
     return {
         **whole,
-        "official_answerable": _means(answerable)["official"],
-        "false_abstentions": _false_abstentions(answerable),
+        "over": whole["over"] | more,
+        "official_answerable": means["official"],
+        "false_abstentions": mean(declined) if declined else None,
         "overall": _over_capabilities(by_capability, "score"),
         "official_overall": _over_capabilities(by_capability, "official"),
         "capabilities": by_capability,
@@ -59,21 +65,27 @@ def summarise_outcomes(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _means(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    def average(value: Callable[[Mapping[str, Any]], float | None]) -> float | None:
-        values = [v for row in rows if (v := value(row)) is not None]
-        return mean(values) if values else None
+    def values(value: Callable[[Mapping[str, Any]], float | None]) -> list[float]:
+        return [found for row in rows if (found := value(row)) is not None]
 
-    parts = dict.fromkeys(name for row in rows for name in row["official_parts"])
+    names = dict.fromkeys(name for row in rows for name in row["official_parts"])
+    parts = {name: values(_part(name)) for name in names}
+    measured = {
+        "official": values(lambda row: row["official"]),
+        "recall": values(lambda row: row["recall"]),
+        "retrieved_chars": values(lambda row: float(row["retrieved_chars"]) if row["failure"] is None else None),
+    }
     return {
         "questions": len(rows),
         "scored": sum(row["score"] is not None for row in rows),
-        "failed": sum(row["failure"] is not None for row in rows),
-        "unscored": sum(row["score"] is None and row["failure"] is None for row in rows),
-        "score": average(lambda row: row["score"]),
-        "official": average(lambda row: row["official"]),
-        "official_parts": {name: average(_part(name)) for name in parts},
-        "recall": average(lambda row: row["recall"]),
-        "retrieved_chars": average(lambda row: float(row["retrieved_chars"]) if row["failure"] is None else None),
+        "left_out": {kind: sum(row["left_out"] == kind for row in rows) for kind in FAILURE_KINDS},
+        "score": mean_or_none(values(lambda row: row["score"])),
+        **{name: mean_or_none(found) for name, found in measured.items()},
+        "official_parts": {name: mean_or_none(found) for name, found in parts.items()},
+        "over": {
+            **{name: len(found) for name, found in measured.items()},
+            "official_parts": {name: len(found) for name, found in parts.items()},
+        },
     }
 
 
@@ -81,11 +93,6 @@ def _over_capabilities(by_capability: Mapping[str, Mapping[str, Any]], key: str)
     """The mean over capabilities; where there are questions and none has a value, that is no zero."""
     values = [m[key] for m in by_capability.values() if m[key] is not None]
     return mean(values) if values or not by_capability else None
-
-
-def _false_abstentions(answerable: Sequence[Mapping[str, Any]]) -> float | None:
-    declined = [row["parts"]["abstained"] for row in answerable if "abstained" in row["parts"]]
-    return mean(declined) if declined else None
 
 
 def _part(name: str) -> Callable[[Mapping[str, Any]], float | None]:

@@ -4,7 +4,7 @@ paper.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -65,14 +65,17 @@ class JudgeScoring:
 
 
 class OfflineScoring:
-    """The offline score: half answer, half retrieved evidence, abstaining rewarded only where the twin is answered."""
+    """The offline score: half answer, half retrieved evidence, abstaining rewarded only where the twin is answered.
+
+    What it must know of the data set comes from the tasks of the ids `known`, by default from all.
+    """
 
     identity = "offline score"
     whole_replies = False
     needs_twins = True
 
-    def __init__(self, dataset: Dataset) -> None:
-        self._stats = dataset_stats(dataset)
+    def __init__(self, dataset: Dataset, known: Collection[str] | None = None) -> None:
+        self._stats = dataset_stats(dataset, known)
 
     def score_all(self, finished: Sequence[Finished]) -> list[Scored]:
         """The offline scores of the answers and the retrieved texts."""

@@ -18,7 +18,7 @@ from prismem_core.program.failure_words import explained
 from prismem_core.program.program import Program
 from prismem_core.program.validation import uses_collections
 from prismem_core.runs.report.contents import model_usage
-from prismem_core.runs.report.tables import Table, model_table, number
+from prismem_core.runs.report.tables import Table, left_out_note, model_table, number
 from prismem_core.tasks.capability import CAPABILITIES
 from prismem_core.tasks.datasets import load
 from prismem_core.tasks.datasets import summary as data_summary
@@ -48,8 +48,8 @@ def evaluate_programs(
     JSON Lines file that gets one row a program and question, `announce` gets the lines on what was loaded,
     `on_isolation` what confines the programs (the result holds it, too); `unsafe` lets them run where they cannot be
     confined. `exclude` and `corrections` are lists of the user (docs/data.md). Raises ProgramError for a program that
-    does not load (before any is run). One that fails while it runs stands under `failed` with the reason, and costs the
-    others nothing.
+    does not load (before any is run). One that fails while it runs stands under `failed` with its first reason and
+    costs the others nothing; its means leave out the questions that it failed on, and say how many of which kind.
     """
     if part not in PARTS:
         raise SettingsError(f"unknown part {part!r}; expected one of: {', '.join(PARTS)}")
@@ -79,7 +79,9 @@ def evaluate_programs(
         confine(
             settings.sandbox_require, unsafe=unsafe, interface=settings.interface, on_isolation=on_isolation
         ) as confinement,
-        Workbench(dataset, settings, cache_directory=cache, confinement=confinement) as bench,
+        Workbench(
+            dataset, settings, cache_directory=cache, confinement=confinement, known=_known(dataset, parts)
+        ) as bench,
     ):
         isolation = confinement.isolation
         result["isolation"] = isolation.to_json()
@@ -95,13 +97,12 @@ def evaluate_programs(
         for name, source in sources.items():
             with bench.ledger.scope(program=Program(source).digest):
                 evaluation = bench.evaluator.evaluate(Program(source), task_ids)
+            result["programs"][name] = summarise(evaluation)
             if evaluation.failure is not None:
                 task_id, failure = evaluation.failure
                 where = f", line {failure.line}" if failure.line else ""
                 words = explained(failure.kind, failure.message, settings.pipeline().limits)
                 result["failed"][name] = f"{name}{where}: {failure.stage} failed on {task_id}: {words}"
-                continue
-            result["programs"][name] = summarise(evaluation)
             rows += [
                 json.dumps(
                     {"program": name, "tier": isolation.tier, "scored_by": result["score"], **outcome.to_dict()},
@@ -153,6 +154,14 @@ def _task_ids(dataset: Dataset, parts: Mapping[str, Sequence[str]] | None, part:
     return chosen
 
 
+def _known(dataset: Dataset, parts: Mapping[str, Sequence[str]] | None) -> set[str] | None:
+    """The tasks that the score of a run with this split knows of, so that an evaluation gives the run's own scores."""
+    if parts is None and not dataset.default_split:
+        return None
+    split = dataset.split(parts)
+    return {*split.train, *split.valid}
+
+
 def evaluation_tables(result: Mapping[str, Any]) -> list[Table]:
     """The tables that `prismem evaluate` prints.
 
@@ -167,6 +176,7 @@ def evaluation_tables(result: Mapping[str, Any]) -> list[Table]:
         rows.append(
             (
                 Path(name).name,
+                f"{summary['scored']} of {summary['questions']}",
                 *by_capability,
                 number(summary["overall"]),
                 number(summary["official"]),
@@ -178,6 +188,7 @@ def evaluation_tables(result: Mapping[str, Any]) -> list[Table]:
         )
     columns = (
         "program",
+        "scored",
         *(c.letter for c in present),
         "overall",
         "official",
@@ -192,28 +203,33 @@ def evaluation_tables(result: Mapping[str, Any]) -> list[Table]:
     official = Table(
         "Official metric by native type",
         ("type", *(Path(name).name for name in programs)),
-        tuple((t, *(number(p["native_types"][t]["official"]) for p in programs.values())) for t in types),
+        tuple((t, *(_official(p["native_types"][t]) for p in programs.values())) for t in types),
     )
     asked = model_table(result["models"])
     shown = [scores, official, *_unusable(programs), *([] if asked is None else [asked])]
     return [*shown, *_timing(result.get("timing"))]
 
 
+def _official(means: Mapping[str, Any]) -> str:
+    """A mean, and over how many of the questions it runs where that is not all of them."""
+    counted = means["over"]["official"]
+    return number(means["official"]) + (
+        "" if counted == means["questions"] else f" ({counted} of {means['questions']})"
+    )
+
+
 def _unusable(programs: Mapping[str, Any]) -> list[Table]:
     """Replies of the models that could not be used, if there were any; the first of them by name."""
-    kinds = ("unread_segments", "dropped_units", "unread_answers", "cut_answers", "unscored")
-    rows = tuple(
-        (Path(name).name, *(f"{summary[kind]:,}" for kind in kinds))
-        for name, summary in programs.items()
-        if any(summary[kind] for kind in kinds)
-    )
+    kinds = ("unread_segments", "dropped_units", "unread_answers", "cut_answers")
+    counts = {name: [*(p[kind] for kind in kinds), p["left_out"]["judge"]] for name, p in programs.items()}
+    rows = tuple((Path(name).name, *(f"{n:,}" for n in found)) for name, found in counts.items() if any(found))
     if not rows:
         return []
     faults = [fault for summary in programs.values() for fault in summary.get("extraction_faults", ())]
     named = f" First: {'; '.join(faults[:3])}." if faults else ""
     asked = "Segments, answers and verdicts were asked for again as often as output_retries says"
     note = f"{asked}; units out of form were left out.{named}"
-    columns = ("program", *(kind.replace("_", " ") for kind in kinds))
+    columns = ("program", *(kind.replace("_", " ") for kind in kinds), "unread verdicts")
     return [Table("Replies that could not be used", columns, rows, note)]
 
 
@@ -238,11 +254,11 @@ def _timing(timing: Mapping[str, Any] | None) -> list[Table]:
 
 
 def _left_out(programs: Mapping[str, Any]) -> str:
-    """Which answers are in no mean, and which were scored although there is something wrong with them."""
-    said = []
+    """Which questions are in no mean, and which were scored although there is something wrong with their answers."""
+    missing = left_out_note({Path(name).name: summary for name, summary in programs.items()})
+    said = [missing.rstrip(".")] if missing else []
     for name, summary in programs.items():
         counts = {
-            "without a verdict that could be read": summary["unscored"],
             "with an empty answer": summary["unread_answers"],
             "with an answer cut by the output limit": summary["cut_answers"],
         }

@@ -243,6 +243,7 @@ def _go_on(
             ledger_path=directory / LEDGER,
             progress=observer.on_stage_progress,
             confinement=confinement,
+            known={*split.train, *split.valid},
         ) as bench,
         bench.cache.tagged(run=run_name(directory)),
     ):
@@ -271,17 +272,17 @@ def run_name(directory: Path) -> str:
 
 
 def _unmeasured(run: Run, split: Split) -> list[str]:
-    """Start and result of a finished run, where the test questions have not been put to them yet."""
+    """Start, base before integration and result, where the test questions have not been put to them yet."""
     finished = [event for event in run.events if isinstance(event, RunFinished)]
     if not finished:
         raise RunError(f"{run.directory} ended without a result; resume it")
     measured = {e.program for e in run.events if isinstance(e, Evaluated) and e.purpose == "test"}
-    both = dict.fromkeys(("n00", finished[-1].final)) if split.test else {}
-    return [program for program in both if program not in measured]
+    shown = dict.fromkeys(("n00", finished[-1].base, finished[-1].final)) if split.test else {}
+    return [program for program in shown if program not in measured]
 
 
 def _measure_on_test(run: Run, bench: Workbench, split: Split, observer: Observer) -> None:
-    """Evaluate the start and the result on the test questions, once each, after every decision has been made."""
+    """Evaluate start, base and result on the test questions, once each, after every decision has been made."""
     iteration = max(event.iteration for event in run.events if isinstance(event, RunFinished))
     sources = {e.program: e.source for e in run.events if isinstance(e, ProgramAdded)}
     for program in _unmeasured(run, split):

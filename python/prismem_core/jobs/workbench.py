@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from types import TracebackType
 
@@ -34,7 +35,8 @@ class Workbench:
     """Cache, ledger, roles behind the cache, sandbox and evaluator for one data set; a context manager.
 
     `cache_directory` None keeps the cache in memory, `ledger_path` None the ledger. `confinement` is where programs
-    run, and is closed with the workbench; None opens one as the settings require.
+    run, and is closed with the workbench; None opens one as the settings require. `known` are the tasks that a score
+    may know of (those of training and validation), None for all.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class Workbench:
         ledger_path: Path | None = None,
         progress: Progress | None = None,
         confinement: Confinement | None = None,
+        known: Collection[str] | None = None,
     ) -> None:
         if settings.device != "cpu":
             check_device(settings.device)
@@ -73,7 +76,7 @@ class Workbench:
             self.pipeline: Pipeline = CheckedPipeline(*parts, checked=self.sandbox)
         else:
             self.pipeline = Pipeline(*parts)
-        self.evaluator = Evaluator(self.pipeline, dataset, self.roles.judge, self._scoring(), self.pipeline.clock)
+        self.evaluator = Evaluator(self.pipeline, dataset, self.roles.judge, self._scoring(known), self.pipeline.clock)
 
     def designer(self) -> Designer:
         """Who revises programs: the catalogue, or the models of reflection and coding."""
@@ -94,10 +97,10 @@ class Workbench:
             prompt_chars=self.settings.prompt_chars,
         )
 
-    def _scoring(self) -> Scoring:
+    def _scoring(self, known: Collection[str] | None) -> Scoring:
         chat, score = self.clients.chats["judge"], self.settings.score
         if score == "offline" or (score == "auto" and chat is None):
-            return OfflineScoring(self.dataset)
+            return OfflineScoring(self.dataset, known)
         if chat is None:
             return JudgeScoring(self.roles.judge)
         judge = self._cached("judge", chat)

@@ -25,6 +25,7 @@ from prismem_core.tasks.capability import CAPABILITIES
 
 TOKENS_STAGES = ("extract", "plan", "answer")
 TEST = "test"
+START = "n00"
 
 
 @dataclass(frozen=True)
@@ -51,8 +52,11 @@ def contents(
     reuse: Sequence[Mapping[str, Any]] = (),
     reuse_check: Mapping[str, int] | None = None,
     prices: Mapping[str, Price] | None = None,
+    carry_over: Mapping[str, Any] | None = None,
 ) -> Contents:
     """Fold the journal of a run (finished or not) and the ledger of its calls into a report.
+
+    `carry_over` is what `evaluation/carry_over.py` makes of `task_scores` for the programs that `shown` names.
 
     `reuse` is what the modes of reuse pay for by step: rows of `step`, `off`, `paper` and `made` (None: not known),
     `reuse_check` what `verify_reuse` compared: `memories`, `texts` and how many of these were `differing`. `prices` are
@@ -61,15 +65,13 @@ def contents(
     events = record.events
     started = next((e for e in events if isinstance(e, RunStarted)), None)
     finished = next((e for e in events if isinstance(e, RunFinished)), None)
-    best = next((e.best for e in reversed(events) if isinstance(e, SpecialistsChanged)), "n00")
-    scores = _scores(record, started)
     data = {
         "run": record.directory.name,
         "version": record.manifest.version,
         "finished": finished is not None,
         "final": finished.final if finished else None,
         "base": finished.base if finished else None,
-        "best": best,
+        "best": _best(record),
         "strategy": started.strategy if started else record.manifest.settings.get("strategy"),
         "designer": started.designer if started else None,
         "data": dict(record.manifest.data),
@@ -77,8 +79,13 @@ def contents(
         "isolation": isolation_from_json(record.manifest.isolation).to_json(),
         "settings": dict(record.manifest.settings),
         "job": dict(record.manifest.extra),
-        "scores": scores,
-        "held_out": _held_out(scores, ("n00", finished.final if finished else best)),
+        "scores": _scores(record, started),
+        "test_failures": {
+            e.program: dict(e.failure)
+            for e in events
+            if isinstance(e, Evaluated) and e.purpose == TEST and e.failure is not None
+        },
+        "carry_over": carry_over,
         "specialists": next((dict(e.specialists) for e in reversed(events) if isinstance(e, SpecialistsChanged)), {}),
         "lineage": list(_lineage(record)),
         "iterations": [
@@ -105,6 +112,34 @@ def contents(
     return Contents(data)
 
 
+def shown(record: RunRecord) -> tuple[str, str | None, str]:
+    """Start, base before integration (None while the run goes on) and result, or the best program so far."""
+    finished = next((e for e in record.events if isinstance(e, RunFinished)), None)
+    return (START, finished.base, finished.final) if finished else (START, None, _best(record))
+
+
+def task_scores(record: RunRecord) -> dict[str, dict[str, Mapping[str, float]]]:
+    """The scores of every question that has one, by part and program: of full evaluations, and of test questions."""
+    started = next((e for e in record.events if isinstance(e, RunStarted)), None)
+    parts = () if started is None else (("train", started.train), ("valid", started.valid))
+    members = {part: [task[0] for task in tasks] for part, tasks in parts}
+    scores: dict[str, dict[str, Mapping[str, float]]] = {"train": {}, "valid": {}, TEST: {}}
+    for event in record.events:
+        if not isinstance(event, Evaluated):
+            continue
+        if event.purpose == TEST:
+            # A program that broke on some of the test questions is shown by the others.
+            scores[TEST][event.program] = event.scores
+        elif event.purpose == "full" and event.failure is None:
+            for part, ids in members.items():
+                scores[part][event.program] = {task: event.scores[task] for task in ids if task in event.scores}
+    return scores
+
+
+def _best(record: RunRecord) -> str:
+    return next((e.best for e in reversed(record.events) if isinstance(e, SpecialistsChanged)), START)
+
+
 def model_usage(ledger: Ledger, prices: Mapping[str, Price]) -> dict[str, Any]:
     """All that was asked of the models: calls, tokens and cost by role and stage, and the sums; nothing is left out.
 
@@ -127,33 +162,14 @@ def model_usage(ledger: Ledger, prices: Mapping[str, Price]) -> dict[str, Any]:
 def _scores(record: RunRecord, started: RunStarted | None) -> dict[str, dict[str, Any]]:
     """Means by split, program and capability; `train` and `valid` come from full evaluations, `test` from the end."""
     primary = {} if started is None else {task: capability for task, capability, _ in (*started.train, *started.valid)}
-    members = (
-        {} if started is None else {"train": [t[0] for t in started.train], "valid": [t[0] for t in started.valid]}
-    )
-    scores: dict[str, dict[str, Any]] = {"train": {}, "valid": {}, TEST: {}}
+    scores: dict[str, dict[str, Any]] = {
+        part: {} if part == TEST else {program: _means(found, primary) for program, found in programs.items()}
+        for part, programs in task_scores(record).items()
+    }
     for event in record.events:
-        if not isinstance(event, Evaluated) or event.failure is not None:
-            continue
-        if event.purpose == TEST:
+        if isinstance(event, Evaluated) and event.purpose == TEST:
             scores[TEST][event.program] = {k: v for k, v in event.details.items() if k != "usage"}
-        elif event.purpose == "full":
-            for part, ids in members.items():
-                own = {task: event.scores[task] for task in ids if task in event.scores}
-                scores[part][event.program] = _means(own, primary)
     return scores
-
-
-def _held_out(scores: Mapping[str, Mapping[str, Any]], programs: Sequence[str]) -> list[dict[str, Any]]:
-    """Mean scores of start and result on each split, and how far training lies above the questions that decided
-    nothing: what a program has by heart does not carry over.
-    """
-    rows = []
-    for program in dict.fromkeys(programs):
-        means = {part: own[program]["score"] for part, own in scores.items() if program in own}
-        known = means.get("train") is not None and means.get(TEST) is not None
-        parts = {part: means.get(part) for part in scores}
-        rows.append({"program": program, **parts, "gap": means["train"] - means[TEST] if known else None})
-    return rows
 
 
 def _means(scores: Mapping[str, float], primary: Mapping[str, str]) -> dict[str, Any]:
@@ -168,6 +184,7 @@ def _means(scores: Mapping[str, float], primary: Mapping[str, str]) -> dict[str,
     means = [entry["score"] for entry in by_capability.values()]
     return {
         "questions": len(scores),
+        "scored": len(scores),
         "score": sum(scores.values()) / len(scores) if scores else 0.0,
         "overall": sum(means) / len(means) if means else 0.0,
         "capabilities": by_capability,

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from prismem_core.errors import FAILURE_KINDS
 from prismem_core.runs.report.contents import Contents
 from prismem_core.tasks.capability import CAPABILITIES, Capability
 
@@ -15,6 +16,8 @@ _TITLES = {
     "test": "test questions (they decided nothing)",
 }
 
+
+NO_INTERVALS = "Intervals need the extra statistics: pip install 'prismem-core[statistics]'."
 
 _STAGES = {"cold_start": "I", "refinement": "II", "integration": "III"}
 
@@ -37,89 +40,145 @@ def number(value: float | None, signed: bool = False) -> str:
 
 
 def score_tables(report: Contents) -> list[Table]:
-    """One table a split: capabilities, start, result and gain of the score that drove selection."""
+    """One table a split: capabilities, start, base, result and gain of the score that drove selection."""
     tables = []
     for part, programs in report.data["scores"].items():
-        start, end = programs.get("n00"), programs.get(report.best)
-        if start is None or end is None:
+        shown = _shown(report, programs)
+        if len(shown) < len({"n00", report.best}):
             continue
-        rows: list[tuple[str, ...]] = []
-        for capability in CAPABILITIES:
-            before, after = _score(start, capability), _score(end, capability)
-            if before is None or after is None:
-                continue
-            count = start["capabilities"][str(capability)]["questions"]
-            rows.append((str(capability), str(count), number(before), number(after), number(after - before, True)))
-        rows.append(_row("mean over capabilities", start, end, "overall"))
-        rows.append(_row("mean over questions", start, end, "score"))
-        columns = ("capability", "questions", "n00 (start)", report.best, "gain")
-        note = _unscored({"n00": start, report.best: end})
-        tables.append(Table(f"Scores on {_TITLES[part]}", columns, tuple(rows), note))
-    return [*tables, *(table for table in (_official_table(report), held_out_table(report)) if table is not None)]
+        rows = [
+            _row(str(c), [entry.get("capabilities", {}).get(str(c)) for entry in shown.values()], "score")
+            for c in CAPABILITIES
+            if any(str(c) in entry["capabilities"] for entry in shown.values())
+        ]
+        rows.append(_row("mean over capabilities", list(shown.values()), "overall"))
+        rows.append(_row("mean over questions", list(shown.values()), "score"))
+        columns = ("capability", "questions", *(_with_role(report, program) for program in shown), "gain")
+        broken = report.data["test_failures"].items() if part == "test" else ()
+        notes = [left_out_note(shown), *(f"{program} broke on {f['message']}." for program, f in broken)]
+        tables.append(Table(f"Scores on {_TITLES[part]}", columns, tuple(rows), " ".join(filter(None, notes))))
+    return [*tables, *(table for table in (_official_table(report),) if table is not None), *carry_over_tables(report)]
 
 
-def _score(summary: Mapping[str, Any], capability: Capability) -> float | None:
-    entry = summary["capabilities"].get(str(capability))
-    score: float | None = entry["score"] if entry else None
-    return score
+def _shown(report: Contents, programs: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """Start, base before integration and result, as far as they were measured, each once."""
+    order = dict.fromkeys(("n00", report.data["base"], report.best))
+    return {program: programs[program] for program in order if program in programs}
 
 
-def _row(name: str, start: Mapping[str, Any], end: Mapping[str, Any], key: str) -> tuple[str, ...]:
-    before, after = start[key], end[key]
-    return (name, str(start["questions"]), number(before), number(after), number(after - before, True))
+def _with_role(report: Contents, program: str) -> str:
+    roles = {report.data["base"]: "base", report.best: "result" if report.final else "best so far", "n00": "start"}
+    return f"{program} ({roles[program]})"
 
 
-def _unscored(summaries: Mapping[str, Mapping[str, Any]]) -> str:
-    """How many questions are in no mean because no verdict of the judge could be read."""
-    counts = {name: summary.get("unscored", 0) for name, summary in summaries.items()}
-    said = [f"{name}: {count} of {summaries[name]['questions']}" for name, count in counts.items() if count]
-    return f"Left out, since no verdict could be read: {', '.join(said)}." if said else ""
+def _row(name: str, entries: Sequence[Mapping[str, Any] | None], key: str) -> tuple[str, ...]:
+    """Over how many questions, the means of the programs and the gain of the last over the first."""
+    means = [None if entry is None else entry[key] for entry in entries]
+    asked = next(entry["questions"] for entry in entries if entry is not None)
+    scored = ["0" if entry is None else str(entry.get("scored", entry["questions"])) for entry in entries]
+    count = str(asked) if set(scored) == {str(asked)} else f"{' / '.join(scored)} of {asked}"
+    first, last = means[0], means[-1]
+    gain = None if first is None or last is None else last - first
+    return (name, count, *map(number, means), number(gain, True))
 
 
-def held_out_table(report: Contents) -> Table | None:
-    """Training, validation and test means side by side, where the test questions were measured."""
-    measured = [row for row in report.data["held_out"] if row["gap"] is not None]
-    if not measured:
-        return None
+def left_out_note(summaries: Mapping[str, Mapping[str, Any]]) -> str:
+    """Which of the four kinds of failure kept questions out of the means, and over how many these run; "" for none."""
+    said = []
+    for name, summary in summaries.items():
+        counts = summary.get("left_out", {})
+        kinds = [f"{counts[kind]} {kind} ({words})" for kind, words in FAILURE_KINDS.items() if counts.get(kind)]
+        if kinds:
+            said.append(f"{name}: {', '.join(kinds)}; {summary['scored']} of {summary['questions']} questions scored")
+    return f"Left out of the means, {'. '.join(said)}." if said else ""
+
+
+def carry_over_tables(report: Contents) -> list[Table]:
+    """How much of what was gained on the questions that drove selection carries over to the test questions."""
+    told = report.data["carry_over"]
+    if told is None or not told["programs"]:
+        return []
     rows = []
-    for row in measured:
-        program = row["program"]
-        role = " and ".join(word for word, own in (("start", "n00"), ("result", report.best)) if program == own)
-        means = (number(row[part]) for part in ("train", "valid", "test"))
-        rows.append((f"{program} ({role})", *means, number(row["gap"], True)))
-    return Table(
-        "What carries over",
-        ("program", "train", "valid", "test", "train - test"),
-        tuple(rows),
-        "Mean over questions. No test question drove selection: answers that a program has stored show as a gap.",
-    )
+    for row in told["programs"]:
+        means = (estimate(row[part]) for part in _TITLES)
+        gaps = (estimate(row["gaps"][part], True) for part in ("train", "valid"))
+        rows.append((f"{row['program']} ({' and '.join(row['roles'])})", *means, *gaps))
+    columns = ("program", "train", "valid", "test", "train - test", "valid - test")
+    tables = [Table("What carries over", columns, tuple(rows), _carry_over_note(told) if not told["gains"] else "")]
+    if told["gains"]:
+        gains = [
+            (f"gain over {name.removeprefix('over_')}", *(estimate(found[part], True) for part in _TITLES))
+            for name, found in told["gains"].items()
+        ]
+        if told["excess"]:
+            excess = (estimate(told["excess"][part], True) for part in ("train", "valid"))
+            gains.append(("more gained over start than on test", *excess, "-"))
+        title = "Gain of the result, question by question"
+        tables.append(Table(title, ("gain", *_TITLES), tuple(gains), _carry_over_note(told)))
+    return tables
+
+
+def _carry_over_note(told: Mapping[str, Any]) -> str:
+    words = "Means over questions. No test question drove selection: answers that a program has stored show as a gap."
+    if told["intervals"]:
+        words += (
+            f" In brackets: {told['level']:.0%} intervals, a bootstrap over questions; `prismem report` of several "
+        )
+        words += "runs shows the spread over seeds."
+    else:
+        words += f" {NO_INTERVALS}"
+    return " ".join([words, *told["findings"]])
+
+
+def estimate(found: Mapping[str, Any] | None, signed: bool = False) -> str:
+    """A mean with its interval in brackets, where it has one."""
+    if found is None:
+        return "-"
+    text = number(found["mean"], signed)
+    return text if found["low"] is None else f"{text} [{number(found['low'], signed)}, {number(found['high'], signed)}]"
 
 
 def _official_table(report: Contents) -> Table | None:
     """Official metrics, recall and length on the test questions, where they were measured."""
     programs = report.data["scores"]["test"]
-    start, end = programs.get("n00"), programs.get(report.best)
-    if start is None or end is None:
+    shown = _shown(report, programs)
+    if len(shown) < len({"n00", report.best}):
         return None
-    measures: list[tuple[str, float | None, float | None]] = [
-        ("official metric, mean over questions", start["official"], end["official"]),
-        ("official metric, mean over capabilities", start["official_overall"], end["official_overall"]),
-        ("official metric, answerable questions", start["official_answerable"], end["official_answerable"]),
-        ("answerable questions declined", start["false_abstentions"], end["false_abstentions"]),
-        ("evidence recall", start["recall"], end["recall"]),
+    entries = list(shown.values())
+    measures: list[tuple[str, list[float | None]]] = [
+        (name, [entry.get(key) for entry in entries])
+        for name, key in (
+            ("official metric, mean over questions", "official"),
+            ("official metric, mean over capabilities", "official_overall"),
+            ("official metric, answerable questions", "official_answerable"),
+            ("answerable questions declined", "false_abstentions"),
+            ("evidence recall", "recall"),
+        )
     ]
-    for name in start["official_parts"]:
-        measures.append((f"official part: {name}", start["official_parts"][name], end["official_parts"].get(name)))
-    for kind, entry in start["native_types"].items():
-        after = end["native_types"].get(kind, {})
-        measures.append((f"official metric, {kind}", entry["official"], after.get("official")))
-    measures.append(("retrieved characters a question", start["retrieved_chars"], end["retrieved_chars"]))
-    rows = tuple(
-        (name, number(a), number(b), "-" if a is None or b is None else number(b - a, True)) for name, a, b in measures
-    )
-    return Table(
-        "Official metrics and recall on the test questions", ("measure", "n00 (start)", report.best, "gain"), rows
-    )
+    for name in entries[0]["official_parts"]:
+        measures.append((f"official part: {name}", [entry["official_parts"].get(name) for entry in entries]))
+    for kind in entries[0]["native_types"]:
+        found = [entry["native_types"].get(kind, {}).get("official") for entry in entries]
+        measures.append((f"official metric, {kind}", found))
+    measures.append(("retrieved characters a question", [entry["retrieved_chars"] for entry in entries]))
+    rows = []
+    for name, means in measures:
+        gain = None if means[0] is None or means[-1] is None else means[-1] - means[0]
+        rows.append((name, *map(number, means), number(gain, True)))
+    columns = ("measure", *(_with_role(report, program) for program in shown), "gain")
+    return Table("Official metrics and recall on the test questions", columns, tuple(rows), _over_note(shown))
+
+
+def _over_note(shown: Mapping[str, Mapping[str, Any]]) -> str:
+    """Over how many questions the means run, where that is not told by their score."""
+    said = []
+    for program, entry in shown.items():
+        over = entry.get("over", {})
+        known = {"official metric": "official", "recall": "recall", "declined": "false_abstentions"}
+        counts = [f"{name} {over[key]}" for name, key in known.items() if key in over]
+        if counts:
+            said.append(f"{program}: {', '.join(counts)} of {entry['questions']}")
+    return f"Questions counted: {'; '.join(said)}." if said else ""
 
 
 def model_table(usage: Mapping[str, Any]) -> Table | None:
