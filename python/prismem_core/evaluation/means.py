@@ -14,5 +14,5 @@ def mean(values: Iterable[SupportsFloat]) -> float:
 
 def mean_or_none(values: Iterable[SupportsFloat]) -> float | None:
     """The exactly summed mean; None for no values."""
-    numbers = [float(value) for value in values]
+    numbers = list(map(float, values))
     return math.fsum(numbers) / len(numbers) if numbers else None

@@ -45,7 +45,10 @@ class TaskLabel:
 
 @dataclass
 class ProgramRecord:
-    """A valid program; `scores` holds what was measured, `full` whether train and valid were measured whole."""
+    """A valid program; `scores` holds what was measured, `full` whether train and valid were measured whole.
+
+    `means` remembers mean scores by the tasks they run over, until more is measured.
+    """
 
     id: str
     iteration: int
@@ -55,6 +58,7 @@ class ProgramRecord:
     components: tuple[str, ...]
     scores: dict[str, float] = field(default_factory=dict)
     full: bool = False
+    means: dict[tuple[str, ...], float] = field(default_factory=dict, compare=False, repr=False)
 
 
 @dataclass
@@ -97,8 +101,7 @@ class Archive:
     def __init__(self, events: Iterable[Event] = (), *, overall_set: str = "valid") -> None:
         self.overall_set = overall_set
         self.started: RunStarted | None = None
-        self.train: tuple[TaskLabel, ...] = ()
-        self.valid: tuple[TaskLabel, ...] = ()
+        self._label((), ())
         self.programs: dict[str, ProgramRecord] = {}
         self.working: list[str] = []
         self.retained: list[str] = []
@@ -116,7 +119,7 @@ class Archive:
             case RunStarted():
                 self.started = event
                 self.overall_set = event.settings.get("overall_set", self.overall_set)
-                self.train, self.valid = _labels(event.train), _labels(event.valid)
+                self._label(_labels(event.train), _labels(event.valid))
             case ProgramAdded():
                 self.programs[event.program] = ProgramRecord(
                     event.program,
@@ -158,11 +161,27 @@ class Archive:
             case RunFinished():
                 self.finished = event
 
+    def _label(self, train: tuple[TaskLabel, ...], valid: tuple[TaskLabel, ...]) -> None:
+        """Take in the tasks with what every decision derives from them."""
+        self.train, self.valid = train, valid
+        self.train_ids: tuple[str, ...] = tuple(task.id for task in train)
+        self.valid_ids: tuple[str, ...] = tuple(task.id for task in valid)
+        self._train_by_capability, self._valid_by_capability = _by_capability(train), _by_capability(valid)
+        self._position = {task: position for position, task in enumerate(self.train_ids)}
+        index = {capability: i for i, capability in enumerate(CAPABILITIES)}
+        self._primary = np.array([index[task.primary] for task in train], dtype=np.int64)
+        self._secondary = np.zeros((len(train), len(CAPABILITIES)), dtype=bool)
+        for row, task in enumerate(train):
+            self._secondary[row, [index[capability] for capability in task.secondary]] = True
+        for labels in (self._primary, self._secondary):
+            labels.flags.writeable = False
+
     def _evaluated(self, event: Evaluated) -> None:
         program = self.program(event.program)
         # Test scores come after the end and drive nothing: no decision can read what is not kept.
         if event.purpose != "test" and event.failure is None:
             program.scores.update(event.scores)
+            program.means.clear()
             program.full = program.full or event.purpose == "full"
 
     def _accepted(self, event: Accepted) -> None:
@@ -191,16 +210,6 @@ class Archive:
         return max((n for n, record in self.iterations.items() if record.finished), default=-1) + 1
 
     @property
-    def train_ids(self) -> tuple[str, ...]:
-        """Training tasks in task-list order."""
-        return tuple(task.id for task in self.train)
-
-    @property
-    def valid_ids(self) -> tuple[str, ...]:
-        """Validation tasks in task-list order."""
-        return tuple(task.id for task in self.valid)
-
-    @property
     def overall_ids(self) -> tuple[str, ...]:
         """Tasks of the overall score s(P)."""
         return {"valid": self.valid_ids, "train": self.train_ids, "all": self.train_ids + self.valid_ids}[
@@ -209,24 +218,27 @@ class Archive:
 
     def train_by_capability(self) -> dict[str, tuple[str, ...]]:
         """Training task ids of each capability, canonical order, empty ones included."""
-        return _by_capability(self.train)
+        return dict(self._train_by_capability)
 
     def valid_by_capability(self) -> dict[str, tuple[str, ...]]:
         """Validation task ids of each capability, canonical order, empty ones included."""
-        return _by_capability(self.valid)
+        return dict(self._valid_by_capability)
 
     def accuracy(self, program_id: str) -> dict[Capability, float]:
         """Training means of the capabilities whose tasks were all measured."""
-        scores = self.program(program_id).scores
+        program = self.program(program_id)
         return {
-            Capability(capability): gates.mean_score(scores, tasks)
-            for capability, tasks in self.train_by_capability().items()
-            if tasks and all(task in scores for task in tasks)
+            Capability(capability): self.mean(program_id, tasks)
+            for capability, tasks in self._train_by_capability.items()
+            if tasks and (program.full or all(task in program.scores for task in tasks))
         }
 
     def mean(self, program_id: str, task_ids: Sequence[str]) -> float:
         """Mean score of a program over tasks that were measured."""
-        return gates.mean_score(self.program(program_id).scores, task_ids)
+        program, tasks = self.program(program_id), tuple(task_ids)
+        if tasks not in program.means:
+            program.means[tasks] = gates.mean_score(program.scores, tasks)
+        return program.means[tasks]
 
     def best_of(self, program_ids: Sequence[str], task_ids: Sequence[str]) -> str:
         """The program of largest mean over the tasks, the earliest first."""
@@ -239,13 +251,8 @@ class Archive:
         return {capability: self.retained[i] for capability, i in chosen.items()}, self.retained[best]
 
     def labels(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Primary capability (n,) and secondaries (n, C) of the training tasks."""
-        index = {capability: i for i, capability in enumerate(CAPABILITIES)}
-        primary = np.array([index[task.primary] for task in self.train], dtype=np.int64)
-        secondary = np.zeros((len(self.train), len(CAPABILITIES)), dtype=bool)
-        for row, task in enumerate(self.train):
-            secondary[row, [index[capability] for capability in task.secondary]] = True
-        return primary, secondary
+        """Primary capability (n,) and secondaries (n, C) of the training tasks; read-only."""
+        return self._primary, self._secondary
 
     def train_scores(self, program_id: str) -> NDArray[np.float64]:
         """Training scores of a program, (n,); NaN where a task was not measured."""
@@ -292,8 +299,7 @@ class Archive:
         return [r.cases for r in self.iterations.values() if r.cases is not None and r.cases.stage == stage]
 
     def _positions(self, task_ids: Sequence[str]) -> list[int]:
-        index = {task.id: position for position, task in enumerate(self.train)}
-        return [index[task] for task in task_ids]
+        return [self._position[task] for task in task_ids]
 
     def distance(self, one: str, other: str) -> int:
         """Edges between two programs in the lineage tree."""

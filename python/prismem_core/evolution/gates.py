@@ -14,7 +14,7 @@ Scores = Mapping[str, float]
 
 def mean_score(scores: Scores, task_ids: Sequence[str]) -> float:
     """s(P; S): the mean score over a set of tasks, 0.0 for the empty set."""
-    return mean(scores[task] for task in task_ids)
+    return mean([scores[task] for task in task_ids])
 
 
 def first_best(values: Sequence[float]) -> int:

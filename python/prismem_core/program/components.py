@@ -6,6 +6,7 @@ import ast
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from prismem_core.digests import digest
 from prismem_core.program.interface import (
@@ -208,4 +209,10 @@ def stage_digests(source: str) -> dict[str, str]:
 
 
 def _components(program: Components | str) -> Components:
-    return Components.parse(program) if isinstance(program, str) else program
+    return _parsed(program) if isinstance(program, str) else program
+
+
+@lru_cache(maxsize=32)
+def _parsed(source: str) -> Components:
+    """A parent is compared with every candidate that is made of it, and parsed once for all of them."""
+    return Components.parse(source)

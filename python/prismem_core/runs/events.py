@@ -221,6 +221,8 @@ class RunFinished(Event):
     routes: Mapping[str, str] = field(default_factory=dict)
 
 
+_SCALARS = frozenset((float, int, str, bool, type(None)))
+
 EVENTS: dict[str, type[Event]] = {
     kind.name: kind
     for kind in (
@@ -260,6 +262,8 @@ def event_round_trip(event: Event) -> Event:
 
 def _plain(value: Any) -> Any:
     """JSON containers of a value: mappings to dict, other sequences to list, string enums to their text."""
+    if type(value) in _SCALARS:
+        return value
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, str):

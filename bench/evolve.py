@@ -1,0 +1,131 @@
+"""Simulate the search: thousands of runs of the real engine in worlds where revisions trade one capability for another.
+
+    python -m bench.evolve [--seeds N] [--quick] [--results FILE]
+
+docs/simulation.md states the model. The same options give the same numbers on every machine and whatever the number of
+processes. Ctrl-C ends the study; a file of results is written only when it is complete.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from prismem_core.errors import PrismemError
+from prismem_core.evaluation.intervals import interval
+
+from . import machine
+from .simulation import report, study
+
+FORMAT = 1
+
+
+def run(seeds: int, sweep_seeds: int, workers: int, *, calibration: bool = True, sweeps: bool = True) -> dict[str, Any]:
+    """The record of the whole study: calibration, main comparison, null world and sweeps."""
+    # Bootstrap needs an optional library; better to be told so before the simulation than after it.
+    interval([0.0, 1.0])
+    began = time.monotonic()
+    axes = study.sweeps() if sweeps else {}
+    wanted = {setting: sweep_seeds for points in axes.values() for setting in points.values()}
+    wanted |= dict.fromkeys(study.NULL_WORLDS.values(), seeds) | {study.MAIN: seeds}
+    with study.processes(workers) as pool:
+        calibrated: dict[str, Any] = {"target": study.CALIBRATED_SHARE, "tradeoffs": study.MAIN.rates.tradeoffs}
+        if calibration:
+            _say("calibrating the share of trade-offs ...")
+            share, counts = study.calibrate(pool)
+            calibrated |= {"found": share, **counts.to_json()}
+        results = study.simulate(pool, wanted, _progress(sum(wanted.values()) * len(study.STRATEGIES), began))
+    main = results[study.MAIN]
+    return {
+        "format": FORMAT,
+        "commit": machine.commit(),
+        "versions": machine.versions({"numpy", "scipy"}),
+        "cores": machine.usable_cores(),
+        "workers": workers,
+        "seconds": round(time.monotonic() - began, 1),
+        "rates": asdict(study.MAIN.rates),
+        "budget": asdict(study.MAIN.budget),
+        "calibration": calibrated,
+        "main": {**report.summary(main), "details": report.details(main), "order": report.order(main)},
+        "null": {name: report.summary(results[setting]) for name, setting in study.NULL_WORLDS.items()},
+        "sweeps": {
+            axis: {
+                value: report.summary({s: runs[:sweep_seeds] for s, runs in results[setting].items()})
+                for value, setting in points.items()
+            }
+            for axis, points in axes.items()
+        },
+    }
+
+
+def _progress(runs: int, began: float) -> Any:
+    last = [0.0]
+
+    def tell(done: int, total: int) -> None:
+        now = time.monotonic()
+        if done == total or now - last[0] > 10:
+            last[0] = now
+            _say(f"{done / total:4.0%} of {runs} runs, {now - began:.0f} s")
+
+    return tell
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the study and print its tables; exit code 0 whatever comes out."""
+    parser = argparse.ArgumentParser(prog="python -m bench.evolve", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--seeds", type=_count, help="seeds of the main study and the null world; 1000 by default")
+    parser.add_argument("--sweep-seeds", type=_count, help="seeds of each point of a sweep; a fifth of --seeds")
+    parser.add_argument("--quick", action="store_true", help="20 seeds, no calibration, no sweeps: seconds")
+    parser.add_argument("--workers", type=_count, default=machine.usable_cores(), help="processes; one a core")
+    parser.add_argument("--results", type=Path, help="a JSON file for the record; replaced as a whole")
+    parser.add_argument("--table", type=Path, metavar="FILE", help="print the tables of a record and do nothing else")
+    given = parser.parse_args(arguments)
+    seeds = given.seeds or (20 if given.quick else 1000)
+    try:
+        if given.table is not None:
+            print(report.markdown(json.loads(given.table.read_text(encoding="utf-8"))), end="")
+            return 0
+        if given.results is not None and not given.results.parent.is_dir():
+            parser.error(f"--results: there is no directory {given.results.parent}; make it first")
+        record = run(
+            seeds,
+            given.sweep_seeds or max(2, seeds // 5),
+            given.workers,
+            calibration=not given.quick,
+            sweeps=not given.quick,
+        )
+    except KeyboardInterrupt:
+        _say("bench.evolve: interrupted; nothing was written")
+        return 130
+    except PrismemError as error:
+        _say(f"bench.evolve: {error}")
+        return error.exit_code
+    print(report.markdown(record), end="")
+    if given.results is not None:
+        # No reader finds half a file, whatever happens while it is written.
+        beside = given.results.with_name(given.results.name + ".part")
+        beside.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        os.replace(beside, given.results)
+    return 0
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number above 0, got {text}")
+    return number
+
+
+if __name__ == "__main__":
+    sys.exit(main())
