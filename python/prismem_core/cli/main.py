@@ -21,6 +21,7 @@ from prismem_core.cli import (
     evaluate,
     evolve,
     explain_reuse,
+    export,
     judge_agreement,
     kernels,
     report,
@@ -64,6 +65,7 @@ app.command("validate")(validate.validate_command)
 app.command("explain-reuse")(explain_reuse.explain_reuse_command)
 app.command("judge-agreement")(judge_agreement.judge_agreement_command)
 app.command("report")(report.report_command)
+app.command("export")(export.export_command)
 app.command("doctor")(doctor.doctor_command)
 app.command("bench")(bench.bench_command)
 app.add_typer(cache.app, name="cache")

@@ -5,7 +5,7 @@ saw.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from prismem_core.jobs.settings import JobSettings, build_job_settings
 from prismem_core.jobs.workbench import Workbench, role_identities, scoring_identity
 from prismem_core.ops.screened import check_device
 from prismem_core.program import library
+from prismem_core.program.manifest import body_of
 from prismem_core.program.program import Program
 from prismem_core.program.syntax import MAX_BYTES
 from prismem_core.roles.ledger import Ledger
@@ -99,6 +100,8 @@ def start_run(
     """
     if job.job.device != "cpu":
         check_device(job.job.device)  # before there is a directory
+    # A manifest tells scores of another run, which a designer must not see.
+    job = replace(job, start=body_of(job.start))
     _check_cache(job, unsafe)
     dataset, split = _prepare(job)
     with _confined(job, unsafe, on_isolation) as confinement:
