@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from prismem_core.runs.isolation import isolation_from_json
+from prismem_core.runs.isolation import isolation_from_json, weakest
 from prismem_core.runs.report.contents import Contents
 from prismem_core.tasks.datasets.summary import note_lines
 
+CHECKED = "reused memories built again to compare"
 NEVER_CHANGE_A_RESULT = frozenset(
     {
         "workers",
@@ -60,6 +61,19 @@ def facts(report: Contents) -> list[tuple[str, str]]:
     ]
 
 
+def seed_facts(report: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The facts that several runs share, with their seeds in place of the one and the weakest of what confined them."""
+    first = Contents(report["header"])
+    seeds = ", ".join(str(row["seed"]) for row in report["runs"])
+    own = {
+        "strategy": f"{first.data['strategy']}, seeds {seeds}, designer {first.data['designer']}",
+        "prismem-core": "; ".join(dict.fromkeys(_code(first.data["version"], made) for made in report["code"])),
+        "spread": f"{len(report['runs'])} runs",
+        "isolation": f"{weakest([isolation_from_json(i) for i in report['isolation']]).words()} (docs/security.md)",
+    }
+    return [(name, own.get(name, value)) for name, value in facts(first) if name not in ("state", CHECKED)]
+
+
 def _values(table: Mapping[str, Any], left_out: frozenset[str] | set[str]) -> str:
     """The settings of a table that have a value."""
     given = {key: value for key, value in table.items() if key not in left_out and value not in (None, {}, [])}
@@ -79,4 +93,4 @@ def _checked(counts: Mapping[str, int] | None) -> list[tuple[str, str]]:
     compared = (
         f"{counts['memories']:,}; of {counts['texts']:,} texts retrieved from them {counts['differing']:,} differed"
     )
-    return [("reused memories built again to compare", compared)]
+    return [(CHECKED, compared)]

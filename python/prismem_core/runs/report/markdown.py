@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from prismem_core.runs.isolation import isolation_from_json
 from prismem_core.runs.report.contents import Contents
-from prismem_core.runs.report.facts import facts
+from prismem_core.runs.report.facts import facts, seed_facts
+from prismem_core.runs.report.seed_tables import seed_tables
 from prismem_core.runs.report.tables import Table, all_tables
 
 
@@ -27,3 +31,10 @@ def markdown(report: Contents) -> str:
     header = [f"- {name}: {value}" for name, value in facts(report)]
     head = "\n".join([f"# Run {report.data['run']}", "", *warning, *header, ""])
     return head + "\n" + "\n\n".join(_table(table) for table in all_tables(report)) + "\n"
+
+
+def seeds_markdown(report: Mapping[str, Any]) -> str:
+    """The report of several runs that differ in their seed alone."""
+    header = [f"- {name}: {value}" for name, value in seed_facts(report)]
+    head = "\n".join([f"# {len(report['runs'])} runs", "", *header, ""])
+    return head + "\n" + "\n\n".join(_table(table) for table in seed_tables(report)) + "\n"

@@ -12,7 +12,8 @@ from rich.text import Text
 
 from prismem_core.runs.isolation import isolation_from_json
 from prismem_core.runs.report.contents import Contents
-from prismem_core.runs.report.facts import facts
+from prismem_core.runs.report.facts import facts, seed_facts
+from prismem_core.runs.report.seed_tables import seed_tables
 from prismem_core.runs.report.tables import Table, all_tables, call_table, score_tables
 
 _TEXT = ("program", "parent", "stage", "outcome", "specialist of", "change")
@@ -86,3 +87,9 @@ def render(report: Contents, width: int, *, short: bool = False) -> RenderableTy
 def show(report: Contents, console: Console, *, short: bool = False) -> None:
     """Print the report."""
     console.print(render(report, console.width, short=short))
+
+
+def show_seeds(report: Mapping[str, Any], console: Console) -> None:
+    """Print the report of several runs that differ in their seed alone."""
+    header = [Text(f"{name}: {value}") for name, value in seed_facts(report)]
+    console.print(Group(*header, *(draw(table, console.width) for table in seed_tables(report))))
