@@ -99,7 +99,7 @@ def evaluate_programs(
                 raise ProgramError(error.code, f"{name}: {error}", error.line) from error
         for name, source in sources.items():
             with bench.ledger.scope(program=Program(source).digest):
-                evaluation = bench.evaluator.evaluate(Program(source), task_ids)
+                evaluation = bench.evaluator.evaluate(Program(source), task_ids, every=True)
             result["programs"][name] = summarise(evaluation)
             if evaluation.failure is not None:
                 task_id, failure = evaluation.failure

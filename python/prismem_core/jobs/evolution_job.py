@@ -290,7 +290,7 @@ def _measure_on_test(run: Run, bench: Workbench, split: Split, observer: Observe
     for program in _unmeasured(run, split):
         observer.on_step(iteration, iteration, f"test {program}")
         with bench.ledger.scope(program=program, purpose="test"):
-            evaluation = bench.evaluator.evaluate(Program(sources[program]), split.test)
+            evaluation = bench.evaluator.evaluate(Program(sources[program]), split.test, every=True)
         if evaluation.failure is None and not evaluation.scores:
             raise JudgeError(
                 "no verdict of the judge on the test questions could be read, however often it was asked; what was "

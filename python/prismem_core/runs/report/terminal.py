@@ -16,7 +16,7 @@ from prismem_core.runs.report.facts import facts, seed_facts
 from prismem_core.runs.report.seed_tables import seed_tables
 from prismem_core.runs.report.tables import Table, all_tables, call_table, score_tables
 
-_TEXT = ("program", "parent", "stage", "outcome", "specialist of", "change")
+_TEXT = ("why", "program", "parent", "stage", "outcome", "specialist of", "change")
 
 
 # A column of sentences is folded down to this width; every other column keeps its width, so that no number is cut.
