@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import subprocess
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -47,21 +46,6 @@ def versions(libraries: set[str]) -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return found
-
-
-def commit() -> str:
-    """The commit of the tree that holds this folder, with "+" where files differ from it; "" outside a repository."""
-    here = Path(__file__).resolve().parent
-    found = _git(here, "rev-parse", "--short=12", "HEAD")
-    return found + ("+" if found and _git(here, "status", "--porcelain", "--untracked-files=no") else "")
-
-
-def _git(folder: Path, *words: str) -> str:
-    try:
-        done = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True, timeout=10)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
 
 
 def cache_bytes(name: str) -> int:

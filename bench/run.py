@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from prismem_core.errors import ArgumentError, PrismemError
+from prismem_core.runs.provenance import commit
 
 from . import machine
 from .contest import OURS, Competitor, Contest, Finding, Job, PeerMissing, Run, Work
@@ -52,7 +53,7 @@ def select(ops: Sequence[str], jobs: Sequence[str]) -> list[Job]:
 
 def measured(jobs: Sequence[Job], settings: Settings, tell: Callable[[str], None]) -> Iterator[dict[str, Any]]:
     """The record of each job, as it is finished; `tell` hears what is being done."""
-    about = {"machine": machine.describe(), "commit": machine.commit()}
+    about = {"machine": machine.describe(), "commit": commit()}
     for job in jobs:
         yield _Measurement(job, settings, tell).record(about)
         gc.collect()

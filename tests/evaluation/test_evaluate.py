@@ -43,7 +43,12 @@ class Scripted:
         self.asked: list[tuple[str, str]] = []
 
     def run(
-        self, program: Program, histories: Mapping[str, History], questions: Sequence[tuple[str, str]]
+        self,
+        program: Program,
+        histories: Mapping[str, History],
+        questions: Sequence[tuple[str, str]],
+        *,
+        every: bool,
     ) -> PipelineResult:
         self.asked = list(questions)
         return PipelineResult(tuple(self._trace(question) for _, question in questions), {}, StageUsage())

@@ -33,7 +33,7 @@ def carry_over(
     by part (paired by question), and `excess`, how far the gain on train and valid lies above that on test.
     `findings` are sentences. Without `intervals`, or without scipy, `low` and `high` are None and `intervals` false.
     """
-    measure = _Measure(intervals and statistics_installed())
+    intervals = intervals and statistics_installed()
 
     def of(part: str, program: str | None) -> Scores:
         return scores.get(part, {}).get(program or "", {})
@@ -41,48 +41,43 @@ def carry_over(
     roles = {"start": start, "base": base, "result": result}
     programs = []
     for program in dict.fromkeys(p for p in roles.values() if p is not None):
-        means = {part: measure.mean(list(of(part, program).values())) for part in PARTS}
+        means = {part: estimate(list(of(part, program).values()), intervals) for part in PARTS}
         gaps = {
-            part: measure.difference(list(of(part, program).values()), list(of(TEST, program).values()))
+            part: _difference(list(of(part, program).values()), list(of(TEST, program).values()), intervals)
             for part in DROVE
         }
         own = [role for role, name in roles.items() if name == program]
         programs.append({"program": program, "roles": own, **means, "gaps": gaps})
     gains = {
-        f"over_{role}": {part: measure.mean(_gains(of(part, result), of(part, roles[role]))) for part in PARTS}
+        f"over_{role}": {part: estimate(_gains(of(part, result), of(part, roles[role])), intervals) for part in PARTS}
         for role in ("start", "base")
         if roles[role] not in (None, result)
     }
     excess = {}
     if start != result:
         on_test = _gains(of(TEST, result), of(TEST, start))
-        excess = {part: measure.difference(_gains(of(part, result), of(part, start)), on_test) for part in DROVE}
-    told = {"level": LEVEL, "intervals": measure.intervals, "programs": programs, "gains": gains, "excess": excess}
-    return {**told, "findings": _findings(told) if measure.intervals else []}
+        excess = {part: _difference(_gains(of(part, result), of(part, start)), on_test, intervals) for part in DROVE}
+    told = {"level": LEVEL, "intervals": intervals, "programs": programs, "gains": gains, "excess": excess}
+    return {**told, "findings": _findings(told) if intervals else []}
 
 
 def _gains(result: Scores, reference: Scores) -> list[float]:
     return [result[task] - reference[task] for task in result if task in reference]
 
 
-class _Measure:
-    """Estimates of means and differences as plain JSON."""
+def estimate(values: Sequence[float], intervals: bool) -> dict[str, Any] | None:
+    """The mean of values as `{"mean", "low", "high", "n"}`, None for no values; without `intervals` a plain mean."""
+    if not values:
+        return None
+    return (interval(values) if intervals else Interval(mean(values), None, None, len(values))).to_dict()
 
-    def __init__(self, intervals: bool) -> None:
-        self.intervals = intervals
 
-    def mean(self, values: Sequence[float]) -> dict[str, Any] | None:
-        if not values:
-            return None
-        found = interval(values) if self.intervals else Interval(mean(values), None, None, len(values))
-        return found.to_dict()
-
-    def difference(self, first: Sequence[float], second: Sequence[float]) -> dict[str, Any] | None:
-        if not first or not second:
-            return None
-        if self.intervals:
-            return difference_interval(first, second).to_dict()
-        return Interval(mean(first) - mean(second), None, None, min(len(first), len(second))).to_dict()
+def _difference(first: Sequence[float], second: Sequence[float], intervals: bool) -> dict[str, Any] | None:
+    if not first or not second:
+        return None
+    if intervals:
+        return difference_interval(first, second).to_dict()
+    return Interval(mean(first) - mean(second), None, None, min(len(first), len(second))).to_dict()
 
 
 def _above_zero(estimate: Mapping[str, Any] | None) -> bool:

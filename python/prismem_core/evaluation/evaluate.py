@@ -130,9 +130,12 @@ class Evaluator:
             raise DataError(f"data set {self.dataset.name!r} has no task {unknown[0]!r}")
         return [self._tasks[i] for i in task_ids]
 
-    def evaluate(self, program: Program, task_ids: Sequence[str]) -> Evaluation:
+    def evaluate(self, program: Program, task_ids: Sequence[str], *, every: bool = False) -> Evaluation:
         """Outcomes of `task_ids`; where the score looks at twins, those outside the set are run too, but only their
         answers count.
+
+        A set with a failure has no score, so that the questions after it on the same history are not tried: they
+        share it. For a report, which shows those that ran, `every` question is tried.
 
         Raises ProgramError for a program that does not load, RoleError when a model fails.
         """
@@ -142,7 +145,8 @@ class Evaluator:
             if task.twin is not None and self.scoring.needs_twins:
                 asked.setdefault(task.twin, self._tasks[task.twin])
         order = list(asked.values())
-        result = self.pipeline.run(program, self.dataset.histories, [(t.history_id, t.asked) for t in order])
+        questions = [(task.history_id, task.asked) for task in order]
+        result = self.pipeline.run(program, self.dataset.histories, questions, every=every)
         traces = {task.id: self._plain(trace) for task, trace in zip(order, result.traces, strict=True)}
         with self._clock.stage("score"):
             outcomes = self._outcomes(tasks, traces)

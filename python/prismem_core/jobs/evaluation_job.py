@@ -12,6 +12,7 @@ from prismem_core.evaluation.score_table import summarise
 from prismem_core.jobs.evolution_job import UNSAFE_CACHE, silent, start_source
 from prismem_core.jobs.isolation import OnIsolation, confine, untold
 from prismem_core.jobs.models import prices
+from prismem_core.jobs.provenance import provenance
 from prismem_core.jobs.settings import JobSettings
 from prismem_core.jobs.workbench import Workbench, role_identities
 from prismem_core.program.failure_words import explained
@@ -86,6 +87,8 @@ def evaluate_programs(
         isolation = confinement.isolation
         result["isolation"] = isolation.to_json()
         result["roles"] = role_identities(settings)
+        result["provenance"] = provenance(result["roles"])
+        result["settings"] = settings.model_dump(exclude={"record", "replay"})
         result["score"] = bench.evaluator.scoring.identity
         for name, source in sources.items():
             # All are loaded before the first is run, so that no work is lost to a name or a slip further on.
@@ -96,7 +99,7 @@ def evaluate_programs(
                 raise ProgramError(error.code, f"{name}: {error}", error.line) from error
         for name, source in sources.items():
             with bench.ledger.scope(program=Program(source).digest):
-                evaluation = bench.evaluator.evaluate(Program(source), task_ids)
+                evaluation = bench.evaluator.evaluate(Program(source), task_ids, every=True)
             result["programs"][name] = summarise(evaluation)
             if evaluation.failure is not None:
                 task_id, failure = evaluation.failure

@@ -20,6 +20,7 @@ from prismem_core.evolution.settings import EvolutionSettings, build_settings
 from prismem_core.evolution.task_laboratory import TaskLaboratory
 from prismem_core.jobs.isolation import Confinement, OnIsolation, confine, untold
 from prismem_core.jobs.models import with_moved_servers
+from prismem_core.jobs.provenance import provenance
 from prismem_core.jobs.reuse_checks import REUSE_CHECKS, add_reuse_checks
 from prismem_core.jobs.settings import JobSettings, build_job_settings
 from prismem_core.jobs.workbench import Workbench, role_identities, scoring_identity
@@ -135,6 +136,7 @@ def _start(
             "cache": job.cache,
             "exclude": job.exclude,
             "corrections": job.corrections,
+            "provenance": provenance(roles),
         },
         confinement.isolation.to_json(),
     )
@@ -288,7 +290,7 @@ def _measure_on_test(run: Run, bench: Workbench, split: Split, observer: Observe
     for program in _unmeasured(run, split):
         observer.on_step(iteration, iteration, f"test {program}")
         with bench.ledger.scope(program=program, purpose="test"):
-            evaluation = bench.evaluator.evaluate(Program(sources[program]), split.test)
+            evaluation = bench.evaluator.evaluate(Program(sources[program]), split.test, every=True)
         if evaluation.failure is None and not evaluation.scores:
             raise JudgeError(
                 "no verdict of the judge on the test questions could be read, however often it was asked; what was "

@@ -194,15 +194,17 @@ class Pipeline:
         questions: Sequence[tuple[str, str]],
         *,
         answers: bool = True,
+        every: bool = False,
     ) -> PipelineResult:
         """Run all stages for `questions`, each a (history id, question) pair; without `answers` the last stage is
         left out.
 
-        A failure of the program is kept in the trace of each question it touches; RoleError and SandboxError propagate.
-        What the cache stores or gives meanwhile is noted as used by the program, where a run is noted at all.
+        A failure of the program is kept in the trace of each question it touches. Those that come after one that failed
+        on the same history share its failure, unless `every` question is to be tried. RoleError and SandboxError
+        propagate. What the cache stores or gives meanwhile is noted as used by the program, where a run is noted at all.
         """
         with self._cache.tagged(program=program.digest):
-            return self._run(program, histories, questions, answers)
+            return self._run(program, histories, questions, answers, every)
 
     def _run(
         self,
@@ -210,6 +212,7 @@ class Pipeline:
         histories: Mapping[str, History],
         questions: Sequence[tuple[str, str]],
         answers: bool,
+        every: bool,
     ) -> PipelineResult:
         interface = self.interface(program)
         keys = stage_keys(program, self.settings.reuse)
@@ -230,7 +233,7 @@ class Pipeline:
             self._chat, interface, self.settings, keys.answer, answers and self._concurrent, self._stop_asking
         ) as early:
             with self.clock.stage("index and retrieve"):
-                traces = self._retrieve_all(program, keys, extracted, questions, traces, usage, early)
+                traces = self._retrieve_all(program, keys, extracted, questions, traces, usage, early, every)
             if answers:
                 with self.clock.stage("answer"):
                     self._tell("answer", 0, sum(trace.failure is None for trace in traces))
@@ -292,6 +295,7 @@ class Pipeline:
         traces: list[Trace],
         usage: StageUsage,
         early: EarlyAnswers,
+        every: bool,
     ) -> list[Trace]:
         positions: dict[str, list[int]] = {}
         for position, (history_id, _) in enumerate(questions):
@@ -304,6 +308,9 @@ class Pipeline:
         total = sum(map(len, positions.values()))
         stopping = threading.Event()
 
+        def ends(result: Retrieval | Failure) -> bool:
+            return _failed(result) and not every
+
         def one(history_id: str) -> tuple[dict[int, Retrieval | Failure], Mapping[str, Any] | None]:
             memory = self._memory(program, keys, extracted[history_id])
             results: dict[int, Retrieval | Failure] = {}
@@ -311,10 +318,12 @@ class Pipeline:
             try:
                 asked = positions[history_id]
                 calls = [partial(self._retrieve_one, program, memory, keys, traces[i]) for i in asked]
-                with closing(in_window(calls, copies, _failed, stopping)) as found:
+                with closing(in_window(calls, copies, ends, stopping)) as found:
                     for position, result in zip(asked, found, strict=False):
                         results[position] = result
                         if isinstance(result, Failure):
+                            if every:
+                                continue
                             break
                         searched[position] = replace(traces[position], retrieved=result.text)
                         if len(searched) == PORTION:

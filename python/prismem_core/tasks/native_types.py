@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from prismem_core.digests import digest
 from prismem_core.tasks.capability import Capability
 
 _F = Capability.FACTUAL_RETRIEVAL
@@ -58,3 +59,11 @@ def longmemeval_capability(question_id: str, question_type: str) -> Capability:
 PERLTQA: Mapping[str, Capability] = MappingProxyType(
     {"profile": _F, "social_relationship": _F, "events": _F, "dialogues": _F}
 )
+
+
+def category_map_digest() -> str:
+    """The SHA-256, shortened to 16 characters, of the tables above: scores by capability of two maps do not compare."""
+    tables = {"locomo": LOCOMO, "beam": BEAM, "longmemeval": LONGMEMEVAL, "perltqa": PERLTQA}
+    plain = {name: {kind: str(c) for kind, c in table.items()} for name, table in tables.items()}
+    integers = {str(number): kind for number, kind in LOCOMO_CATEGORIES.items()}
+    return digest({**plain, "locomo_categories": integers})[:16]

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from prismem_core.errors import failure_kind
 from prismem_core.roles.budget import Price
 from prismem_core.roles.ledger import Ledger, Usage
 from prismem_core.runs.events import (
@@ -103,6 +104,7 @@ def contents(
             for e in events
             if isinstance(e, IterationFinished)
         ],
+        "rejections": _rejections(record),
         "calls": _calls(record, ledger),
         "models": {} if ledger is None else model_usage(ledger, prices or {}),
         "reuse": {"steps": list(reuse), "total": _reuse_total(reuse)},
@@ -134,6 +136,17 @@ def task_scores(record: RunRecord) -> dict[str, dict[str, Mapping[str, float]]]:
             for part, ids in members.items():
                 scores[part][event.program] = {task: event.scores[task] for task in ids if task in event.scores}
     return scores
+
+
+def _rejections(record: RunRecord) -> dict[str, int]:
+    """How many proposals came to nothing, by what stopped them; broken programs and ended ones are told apart."""
+    counts: dict[str, int] = {}
+    for event in record.events:
+        if isinstance(event, Rejected):
+            step, _, kind = event.reason.partition(":")
+            name = failure_kind(kind) if step == "execution" else step
+            counts[name] = counts.get(name, 0) + 1
+    return counts
 
 
 def _best(record: RunRecord) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from prismem_core.runs.isolation import isolation_from_json
 from prismem_core.runs.report.contents import Contents
+from prismem_core.runs.report.facts import facts, seed_facts
+from prismem_core.runs.report.seed_tables import seed_tables
 from prismem_core.runs.report.tables import Table, all_tables
-from prismem_core.tasks.datasets.summary import note_lines
 
 
 def _cell(text: str) -> str:
@@ -22,39 +24,17 @@ def _table(table: Table) -> str:
     return "\n".join([f"## {table.title}", "", head, rule, *rows, *note])
 
 
-def _checked(counts: Mapping[str, int] | None) -> list[str]:
-    if counts is None:
-        return []
-    return [
-        f"- reused memories built again to compare: {counts['memories']:,}; of {counts['texts']:,} texts retrieved "
-        f"from them {counts['differing']:,} differed"
-    ]
-
-
 def markdown(report: Contents) -> str:
     """The whole report; it holds no clock time and no path of the machine it was written on."""
-    data = report.data
-    isolation = isolation_from_json(data["isolation"])
-    state = f"finished with {report.final}" if data["finished"] else f"not finished; best so far {report.best}"
-    facts = [
-        f"# Run {data['run']}",
-        "",
-        f"- state: {state}",
-        f"- strategy: {data['strategy']}, seed {data['settings'].get('seed')}, designer {data['designer']}",
-        f"- data: {data['data'].get('name', '?')} (SHA-256 {data['data'].get('digest', '?')})",
-        *(f"- data: {line}" for line in note_lines(data["data"].get("notes", {}))),
-        f"- questions: {', '.join(f'{part} {count}' for part, count in data['job']['split'].items())}",
-        f"- selection score: {data['job'].get('scoring') or data['job']['job']['score']}",
-        f"- interface: {data['job']['job'].get('interface', 'paper')}",
-        *(f"- {role}: {identity}" for role, identity in data["roles"].items()),
-        f"- prismem-core {data['version']}",
-        f"- isolation: {isolation.words()} (docs/security.md)",
-        *_checked(data["reuse_check"]),
-    ]
+    isolation = isolation_from_json(report.data["isolation"])
     warning = [f"**{isolation.words()}**", ""] if isolation.marked else []
-    return (
-        "\n".join([*facts[:2], *warning, *facts[2:], ""])
-        + "\n"
-        + "\n\n".join(_table(table) for table in all_tables(report))
-        + "\n"
-    )
+    header = [f"- {name}: {value}" for name, value in facts(report)]
+    head = "\n".join([f"# Run {report.data['run']}", "", *warning, *header, ""])
+    return head + "\n" + "\n\n".join(_table(table) for table in all_tables(report)) + "\n"
+
+
+def seeds_markdown(report: Mapping[str, Any]) -> str:
+    """The report of several runs that differ in their seed alone."""
+    header = [f"- {name}: {value}" for name, value in seed_facts(report)]
+    head = "\n".join([f"# {len(report['runs'])} runs", "", *header, ""])
+    return head + "\n" + "\n\n".join(_table(table) for table in seed_tables(report)) + "\n"

@@ -297,6 +297,24 @@ def _tokens(counts: Mapping[str, int]) -> int:
     return counts["input_tokens"] + counts["output_tokens"]
 
 
+_STOPPED: Mapping[str, str] = {
+    "declined": "the designer had nothing left to propose",
+    "no_cases": "no case was left to show",
+    "reply": "the coder's reply could not be used",
+    "patch": "the diff did not apply or changed nothing",
+    "validation": "the program is not a valid one",
+    "gate": "measured, and not better",
+    **{str(kind): words for kind, words in FAILURE_KINDS.items()},
+}
+
+
+def rejection_table(report: Contents) -> Table | None:
+    """What stopped the proposals that came to nothing; None where all came to something."""
+    counts = report.data["rejections"]
+    rows = [(kind, words, f"{counts[kind]:,}") for kind, words in _STOPPED.items() if counts.get(kind)]
+    return Table("Proposals that came to nothing", ("by", "why", "number"), tuple(rows)) if rows else None
+
+
 def lineage_table(report: Contents) -> Table:
     """Every program that was measured, with what it changed and what became of it."""
     specialists: dict[str, list[str]] = {}
@@ -326,5 +344,11 @@ def lineage_table(report: Contents) -> Table:
 
 def all_tables(report: Contents) -> Sequence[Table]:
     """Every table of the report in reading order."""
-    found = [call_table(report), model_table(report.data["models"]), reuse_table(report), launch_table(report)]
+    found = [
+        call_table(report),
+        model_table(report.data["models"]),
+        reuse_table(report),
+        launch_table(report),
+        rejection_table(report),
+    ]
     return [*score_tables(report), *(table for table in found if table is not None), lineage_table(report)]

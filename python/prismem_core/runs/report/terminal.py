@@ -12,9 +12,11 @@ from rich.text import Text
 
 from prismem_core.runs.isolation import isolation_from_json
 from prismem_core.runs.report.contents import Contents
+from prismem_core.runs.report.facts import facts, seed_facts
+from prismem_core.runs.report.seed_tables import seed_tables
 from prismem_core.runs.report.tables import Table, all_tables, call_table, score_tables
 
-_TEXT = ("program", "parent", "stage", "outcome", "specialist of", "change")
+_TEXT = ("why", "program", "parent", "stage", "outcome", "specialist of", "change")
 
 
 # A column of sentences is folded down to this width; every other column keeps its width, so that no number is cut.
@@ -76,11 +78,18 @@ def isolation_text(isolation: Mapping[str, Any]) -> Text:
 
 
 def render(report: Contents, width: int, *, short: bool = False) -> RenderableType:
-    """All tables for a console of `width` characters; `short` leaves out the lineage."""
+    """Header and all tables for a console of `width` characters; `short` leaves out the header and the lineage."""
     tables = [*score_tables(report), call_table(report)] if short else list(all_tables(report))
-    return Group(*(draw(table, width) for table in tables), isolation_text(report.data["isolation"]))
+    header = [] if short else [Text(f"{name}: {value}") for name, value in facts(report) if name != "isolation"]
+    return Group(*header, *(draw(table, width) for table in tables), isolation_text(report.data["isolation"]))
 
 
 def show(report: Contents, console: Console, *, short: bool = False) -> None:
     """Print the report."""
     console.print(render(report, console.width, short=short))
+
+
+def show_seeds(report: Mapping[str, Any], console: Console) -> None:
+    """Print the report of several runs that differ in their seed alone."""
+    header = [Text(f"{name}: {value}") for name, value in seed_facts(report)]
+    console.print(Group(*header, *(draw(table, console.width) for table in seed_tables(report))))
