@@ -20,6 +20,7 @@ from typing import Any
 
 from prismem_core.errors import PrismemError
 from prismem_core.evaluation.intervals import interval
+from prismem_core.runs.provenance import commit
 
 from . import machine
 from .simulation import report, study
@@ -45,7 +46,7 @@ def run(seeds: int, sweep_seeds: int, workers: int, *, calibration: bool = True,
     main = results[study.MAIN]
     return {
         "format": FORMAT,
-        "commit": machine.commit(),
+        "commit": commit(),
         "versions": machine.versions({"numpy", "scipy"}),
         "cores": machine.usable_cores(),
         "workers": workers,

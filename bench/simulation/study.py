@@ -44,6 +44,11 @@ NULL_WORLDS: Mapping[str, Setting] = {
 }
 
 
+def _with(name: str, value: float) -> Rates:
+    changed: Any = {name: value}
+    return replace(MAIN.rates, **changed)
+
+
 def sweeps() -> dict[str, dict[str, Setting]]:
     """Each parameter by itself, the others as in the main study: settings by axis and value."""
     axes: dict[str, tuple[str, Sequence[float]]] = {
@@ -57,8 +62,7 @@ def sweeps() -> dict[str, dict[str, Setting]]:
         "interference": ("interference", (0.0, 0.3, 0.6, 1.0)),
     }
     found: dict[str, dict[str, Setting]] = {
-        axis: {f"{value:g}": Setting(replace(MAIN.rates, **{name: value})) for value in values}
-        for axis, (name, values) in axes.items()
+        axis: {f"{value:g}": Setting(_with(name, value)) for value in values} for axis, (name, values) in axes.items()
     }
     found["budget T"] = {
         str(b.T1 + b.T2 + b.T3): Setting(MAIN.rates, b)
