@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,6 +12,7 @@ import pytest
 from scripted_model import ScriptedModel, literally, plans, says
 
 from prismem_core.cache import ExecutionCache
+from prismem_core.clients.offline.embedders import HashingEmbedder
 from prismem_core.errors import ArgumentError, RoleError
 from prismem_core.evaluation.cases import Case, EvidenceView, TaskDiagnostics
 from prismem_core.evaluation.diagnostics_table import DiagnosticsRow, DiagnosticsTable, Lengths
@@ -36,6 +38,7 @@ from prismem_core.roles.ledger import Ledger
 from prismem_core.roles.protocols import ChatRequest
 from prismem_core.tasks.capability import Capability
 
+EMBEDDER = HashingEmbedder()
 SEED = library.source("seed")
 OTHER = library.source("naive_rag")
 T, F = Capability.TEMPORAL, Capability.FACTUAL_RETRIEVAL
@@ -57,7 +60,7 @@ def case(task_id: str = "q1", words: str = "") -> Case:
         f"Ann left. {words}\n" * 3,
         (
             EvidenceView(
-                f"I left in May {words}", f"Ann: I left in May {words}", (f'{{"memory_text": "left {words}"}}',)
+                f"I left in May {words}", f"Ann: I left in May {words}", (f'{{"memory_text": "left {words[:500]}"}}',)
             ),
         ),
         {"recall": 0.5},
@@ -144,7 +147,7 @@ def asked(name: str, words: str = "", **options: Any) -> ChatRequest:
     """The request of a call."""
     model = ScriptedModel({p: [literally(REPLY)] for p in ("reflect", "code")})
     chat = CachedChat(model, ExecutionCache(), Ledger())
-    CALLS[name](PromptedDesigner(chat, chat, **options), words)
+    CALLS[name](PromptedDesigner(chat, chat, EMBEDDER, **options), words)
     [request] = model.requests
     return request
 
@@ -218,6 +221,28 @@ def test_a_prompt_keeps_to_its_limit_and_shows_what_fits(name: str, caplog: pyte
     assert "word 1" not in warned.getMessage()
 
 
+def test_long_texts_and_units_are_shown_by_what_bears_on_the_case() -> None:
+    talk = "\n".join(f"user: It rained on day {i}." for i in range(300))
+    source = f"[Session 1]\n{talk}\nuser: I left in May.\n{talk}"
+    units = (*(f'{{"memory_text": "It rained on day {i}."}}' for i in range(100)), '{"memory_text": "Ann left in May"}')
+    views = tuple(EvidenceView(snippet, source, units) for snippet in ("I left in May.", "It rained on day 299."))
+    told = replace(case(), retrieved_text=f"{talk}\nAnn left in May.", evidence=views)
+    model = ScriptedModel({"reflect": [literally(REPLY)]})
+    chat = CachedChat(model, ExecutionCache(), Ledger())
+    PromptedDesigner(chat, chat, EMBEDDER).diagnose(replace(parent_brief(), cases=(told,)))
+    [request] = model.requests
+    text = re.search(r"<(cases-[0-9a-f]+)>\n(.*?)\n</\1>", request.prompt, re.DOTALL)
+    assert text is not None
+    [shown] = json.loads(text[2])
+    first, second = shown["evidence"]
+    assert len(first["original_text"]) <= 2400 and len(shown["retrieved_text"]) <= 2400
+    assert "user: I left in May." in first["original_text"] and "user: It rained on day 299." in first["original_text"]
+    assert shown["retrieved_text"].endswith("\nAnn left in May.")
+    assert first["original_text"].startswith("(...)\n[Session 1]\n")
+    assert units[-1] in first["extracted_as"] and sum(map(len, first["extracted_as"])) < 2400
+    assert (second["original_text"], second["extracted_as"]) == ("as that of piece 1", "as those of piece 1")
+
+
 def test_specialists_become_diffs_where_space_is_short() -> None:
     lines = "".join(f"# line {i}\n" for i in range(2000))
     brief = integration_brief()
@@ -225,7 +250,7 @@ def test_specialists_become_diffs_where_space_is_short() -> None:
     brief = replace(brief, source=brief.source + lines, specialists=tuple(own))
     model = ScriptedModel({"reflect": [plans("p")]})
     chat = CachedChat(model, ExecutionCache(), Ledger())
-    PromptedDesigner(chat, chat, prompt_chars=2 * len(lines)).plan_integration(brief)
+    PromptedDesigner(chat, chat, EMBEDDER, prompt_chars=2 * len(lines)).plan_integration(brief)
     [request] = model.requests
     assert request.prompt.count("# line 1000\n") == 1, "that of the base"
     assert "What differs from `base`, as a diff" in request.prompt
@@ -243,14 +268,14 @@ def test_the_example_of_a_diff_applies() -> None:
 def test_the_interface_is_that_of_the_backend() -> None:
     model = ScriptedModel({"reflect": [literally(REPLY)]})
     chat = CachedChat(model, ExecutionCache(), Ledger())
-    PromptedDesigner(chat, chat).diagnose(parent_brief(interface="engine"))
+    PromptedDesigner(chat, chat, EMBEDDER).diagnose(parent_brief(interface="engine"))
     assert interface_prompt("engine") in model.requests[0].prompt
 
 
 def test_reflection_and_coder_have_limits_of_their_own() -> None:
     model = ScriptedModel({"reflect": [literally(REPLY)], "code": [literally(REPLY)]})
     chat = CachedChat(model, ExecutionCache(), Ledger())
-    designer = PromptedDesigner(chat, chat, max_tokens=100, coding_tokens=200)
+    designer = PromptedDesigner(chat, chat, EMBEDDER, max_tokens=100, coding_tokens=200)
     designer.diagnose(parent_brief())
     designer.revise(parent_brief(), DIAGNOSIS, [])
     assert [request.max_tokens for request in model.requests] == [100, 200]
@@ -260,14 +285,14 @@ def test_identity_names_both_models_and_the_prompts() -> None:
     first, second = ScriptedModel({}), ScriptedModel({})
     second.identity = "another-model"
     reflection, coding = (CachedChat(m, ExecutionCache(), Ledger()) for m in (first, second))
-    designer = PromptedDesigner(reflection, coding)
+    designer = PromptedDesigner(reflection, coding, EMBEDDER)
     assert isinstance(designer, Designer)
     assert "scripted-model" in designer.identity and "another-model" in designer.identity
-    assert designer.identity != PromptedDesigner(coding, reflection).identity
-    assert designer.identity == PromptedDesigner(reflection, coding, 5, 99, prompt_chars=10_000).identity
+    assert designer.identity != PromptedDesigner(coding, reflection, EMBEDDER).identity
+    assert designer.identity == PromptedDesigner(reflection, coding, EMBEDDER, 5, 99, prompt_chars=10_000).identity
     assert version("reflection", "integration") != version("reflection", "refinement")
     with pytest.raises(ArgumentError, match="prompt_chars 0 at least 1"):
-        PromptedDesigner(reflection, coding, prompt_chars=0)
+        PromptedDesigner(reflection, coding, EMBEDDER, prompt_chars=0)
 
 
 BAD = {
@@ -290,7 +315,7 @@ def test_a_diagnosis_that_never_can_be_used_pauses_the_run(reply: str, problem: 
     model = ScriptedModel({"reflect": [literally(reply)] * 3})
     chat = CachedChat(model, ExecutionCache(), Ledger())
     with pytest.raises(RoleError, match=f"gave no diagnosis .* in 3 replies, the last because .*{problem}") as error:
-        PromptedDesigner(chat, chat).diagnose(parent_brief(words="secret"))
+        PromptedDesigner(chat, chat, EMBEDDER).diagnose(parent_brief(words="secret"))
     assert "\n" not in str(error.value) and "secret" not in str(error.value)
     assert [problem in request.prompt for request in model.requests] == [False, True, True]
     assert len({request.sample for request in model.requests}) == 3
@@ -299,7 +324,7 @@ def test_a_diagnosis_that_never_can_be_used_pauses_the_run(reply: str, problem: 
 def test_a_run_that_paused_over_a_diagnosis_asks_anew() -> None:
     model = ScriptedModel({"reflect": [*[literally("{}")] * 5, says(diagnosis="temporal: x")]})
     chat = CachedChat(model, ExecutionCache(), Ledger())
-    designer = PromptedDesigner(chat, chat, 1)
+    designer = PromptedDesigner(chat, chat, EMBEDDER, 1)
     for asked_so_far in (2, 4):
         with pytest.raises(RoleError, match="no diagnosis"):
             designer.diagnose(parent_brief())
@@ -312,7 +337,7 @@ def test_a_run_that_paused_over_a_diagnosis_asks_anew() -> None:
 def test_a_coders_failed_attempt_stays_one() -> None:
     model = ScriptedModel({"code": [literally("{}")] * 2})
     chat = CachedChat(model, ExecutionCache(), Ledger())
-    designer = PromptedDesigner(chat, chat, 1)
+    designer = PromptedDesigner(chat, chat, EMBEDDER, 1)
     first, again = (designer.revise(parent_brief(), DIAGNOSIS, []) for _ in range(2))
     assert first == again and first.problem == "the reply has no field 'summary'"
     assert len(model.requests) == 2
@@ -322,13 +347,13 @@ def test_a_plan_that_never_can_be_used_pauses_the_run() -> None:
     model = ScriptedModel({"reflect": [literally('{"Step-by-step plan": "x', "length")]})
     chat = CachedChat(model, ExecutionCache(), Ledger())
     with pytest.raises(RoleError, match=r"gave no plan .* in 1 replies, the last because the reply was cut"):
-        PromptedDesigner(chat, chat, 0).plan_integration(integration_brief())
+        PromptedDesigner(chat, chat, EMBEDDER, 0).plan_integration(integration_brief())
 
 
 def test_a_coder_that_never_can_be_used_has_failed_an_attempt() -> None:
     model = ScriptedModel({"code": [literally("no"), literally('{"code": "c", "summary": ""}')]})
     chat = CachedChat(model, ExecutionCache(), Ledger())
-    revision = PromptedDesigner(chat, chat, 1).revise(parent_brief(), DIAGNOSIS, [])
+    revision = PromptedDesigner(chat, chat, EMBEDDER, 1).revise(parent_brief(), DIAGNOSIS, [])
     assert (revision.code, revision.problem) == ("", "the field 'summary' is blank")
 
 
@@ -344,14 +369,14 @@ GOOD = {
 def test_a_diagnosis_is_found_in_what_stands_around_it(reply: str, text: str) -> None:
     model = ScriptedModel({"reflect": [literally(reply)]})
     chat = CachedChat(model, ExecutionCache(), Ledger())
-    assert PromptedDesigner(chat, chat).diagnose(parent_brief()) == Diagnosis(text, T)
+    assert PromptedDesigner(chat, chat, EMBEDDER).diagnose(parent_brief()) == Diagnosis(text, T)
 
 
 def test_the_capability_of_a_diagnosis_is_the_target_or_what_it_names() -> None:
     replies = [says(diagnosis="Names of factual_retrieval are lost, temporal too."), says(diagnosis="All is lost.")]
     model = ScriptedModel({"reflect": [*replies, *replies]})
     chat = CachedChat(model, ExecutionCache(), Ledger())
-    designer = PromptedDesigner(chat, chat)
+    designer = PromptedDesigner(chat, chat, EMBEDDER)
     made = [designer.diagnose(parent_brief()), designer.diagnose(replace(parent_brief(), iteration=6))]
     assert [d.capability for d in made] == [F, None]
     assert designer.diagnose(parent_brief("refinement")).capability == T
@@ -361,7 +386,7 @@ def test_the_capability_of_a_diagnosis_is_the_target_or_what_it_names() -> None:
 def test_an_equal_question_is_asked_once_and_that_of_another_iteration_anew() -> None:
     model = ScriptedModel({"reflect": [says(diagnosis=f"temporal: {i}") for i in range(3)]})
     chat = CachedChat(model, ExecutionCache(), Ledger())
-    designer = PromptedDesigner(chat, chat)
+    designer = PromptedDesigner(chat, chat, EMBEDDER)
     brief = parent_brief()
     texts = [
         designer.diagnose(own).text

@@ -12,6 +12,7 @@ from scripted_laboratory import ScriptedLaboratory, source_of, task
 from scripted_model import Reply, ScriptedModel, literally, plans, says, turns_into
 
 from prismem_core.cache import ExecutionCache
+from prismem_core.clients.offline.embedders import HashingEmbedder
 from prismem_core.errors import RoleError
 from prismem_core.evolution.engine import EvolutionResult, evolve
 from prismem_core.evolution.prompted_designer import PromptedDesigner
@@ -70,7 +71,7 @@ def laboratory() -> ScriptedLaboratory:
 
 def go(model: ScriptedModel, cache: ExecutionCache, ledger: Ledger, run: Run | None) -> EvolutionResult:
     chat = CachedChat(model, cache, ledger)
-    designer = PromptedDesigner(chat, chat, retries=1)
+    designer = PromptedDesigner(chat, chat, HashingEmbedder(), retries=1)
     return evolve(laboratory(), designer, source_of("seed"), SETTINGS, run)
 
 

@@ -105,7 +105,8 @@ def go(model: Model, job: EvolutionJob, cache: Path, run: Run) -> tuple[Evolutio
             job.job.interface,
         )
         chat = CachedChat(model, bench.cache, bench.ledger)
-        result = evolve(laboratory, PromptedDesigner(chat, chat, retries=0), job.start, SETTINGS, run)
+        designer = PromptedDesigner(chat, chat, bench.diagnostic_embedder, retries=0)
+        result = evolve(laboratory, designer, job.start, SETTINGS, run)
         made = {stage: u.calls for (role, stage), u in bench.ledger.totals().items() if role == "chat"}
     return result, made
 

@@ -1,6 +1,7 @@
 """A brief as plain values for prompts: scores, tables, cases, earlier revisions, specialists and attempts.
 
-Everything of training cases only; texts are cut by `excerpts.py` alone.
+Everything of training cases only. The texts of cases and their units are cut by `CaseTexts`, all others by
+`excerpts.beginning`.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from prismem_core.evaluation.cases import Case, EvidenceView, TaskDiagnostics
+from prismem_core.evaluation.cases import Case, TaskDiagnostics
+from prismem_core.evaluation.compaction import CaseTexts
 from prismem_core.evaluation.diagnostics_table import DiagnosticsTable, Lengths
 from prismem_core.evolution.designer import Attempt, IntegrationBrief, PairedCase, ParentBrief, RevisionRecord
-from prismem_core.evolution.excerpts import Extent, excerpt, units_within
+from prismem_core.evolution.excerpts import Extent, beginning
 from prismem_core.program.patch import make_patch
 from prismem_core.tasks.capability import Capability
 from prismem_core.tasks.text import dice
@@ -64,61 +66,69 @@ def as_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, indent=1)
 
 
-def cases_text(cases: Sequence[Case], extent: Extent) -> str:
+def cases_text(cases: Sequence[Case], texts: CaseTexts, extent: Extent) -> str:
     """The first cases as JSON."""
-    return as_json([_case(case, extent) for case in cases[: extent.cases]])
+    return as_json([_case(case, texts, extent) for case in cases[: extent.cases]])
 
 
-def _case(case: Case, extent: Extent) -> dict[str, Any]:
+def _case(case: Case, texts: CaseTexts, extent: Extent) -> dict[str, Any]:
+    views = evidence_views(case, texts, extent)
     shown = {
         "task_id": case.task_id,
         "primary": str(case.primary),
         "secondary": [str(c) for c in case.secondary],
-        "question": excerpt(case.question, extent.excerpt),
-        "reference_answer": excerpt(case.reference, extent.excerpt),
-        **output_view(case, extent),
+        "question": beginning(case.question, extent.excerpt),
+        "reference_answer": beginning(case.reference, extent.excerpt),
+        **output_view(case, texts, extent),
         "diagnostics": _diagnostics(case.diagnostics),
-        "evidence": evidence_views(case.evidence, extent),
+        "evidence": [
+            {**view, "extracted_as": units} for view, units in zip(views, units_views(case, texts, extent), strict=True)
+        ],
     }
-    for view, own in zip(shown["evidence"], case.evidence, strict=False):
-        view["extracted_as"] = _units(own, extent)
     return _counted(shown, len(case.evidence), "evidence_not_shown")
 
 
-def output_view(case: Case, extent: Extent) -> dict[str, Any]:
+def output_view(case: Case, texts: CaseTexts, extent: Extent) -> dict[str, Any]:
     """What a program made of a question."""
     plan = json.dumps(dict(case.query_plan), ensure_ascii=False)
     whole = len(plan) <= extent.excerpt
     view = {
-        "predicted_answer": excerpt(case.predicted, extent.excerpt),
+        "predicted_answer": beginning(case.predicted, extent.excerpt),
         "score": round(case.score, 4),
-        "query_plan": dict(case.query_plan) if whole else excerpt(plan, extent.excerpt),
-        "retrieved_text": excerpt(case.retrieved_text, extent.excerpt, [view.snippet for view in case.evidence]),
+        "query_plan": dict(case.query_plan) if whole else beginning(plan, extent.excerpt),
+        "retrieved_text": texts.excerpt(case, case.retrieved_text, extent.excerpt),
     }
     recall = case.extras.get("recall")
     return view if recall is None else {**view, "evidence_recall": round(float(recall), 4)}
 
 
-def evidence_views(evidence: Sequence[EvidenceView], extent: Extent) -> list[dict[str, Any]]:
+def evidence_views(case: Case, texts: CaseTexts, extent: Extent) -> list[dict[str, Any]]:
     """Each piece of evidence with the text it comes from, a text that was just shown by its number alone."""
     views: list[dict[str, Any]] = []
     seen: dict[str, int] = {}
-    for number, own in enumerate(evidence[: extent.evidence], 1):
-        original = excerpt(own.original_text, extent.excerpt, [own.snippet])
-        first = seen.setdefault(original, number)
-        repeated = first != number and bool(original)
+    for number, own in enumerate(case.evidence[: extent.evidence], 1):
+        first = seen.setdefault(own.original_text, number)
+        repeated = first != number and bool(own.original_text)
+        original = texts.excerpt(case, own.original_text, extent.excerpt)
         views.append(
             {
-                "snippet": excerpt(own.snippet, extent.excerpt),
+                "snippet": beginning(own.snippet, extent.excerpt),
                 "original_text": f"as that of piece {first}" if repeated else original,
             }
         )
     return views
 
 
-def _units(own: EvidenceView, extent: Extent) -> list[str]:
-    units = units_within(own.extracted_as, extent.excerpt, own.snippet)
-    return [excerpt(unit, extent.excerpt, [own.snippet]) for unit in units]
+def units_views(case: Case, texts: CaseTexts, extent: Extent) -> list[list[str] | str]:
+    """The units made of the source of each piece of evidence, those that were just shown by their number alone."""
+    views: list[list[str] | str] = []
+    seen: dict[tuple[str, tuple[str, ...]], int] = {}
+    for number, own in enumerate(case.evidence[: extent.evidence], 1):
+        first = seen.setdefault((own.original_text, own.extracted_as), number)
+        repeated = first != number and bool(own.extracted_as)
+        units = texts.units(case, number - 1, extent.excerpt)
+        views.append(f"as those of piece {first}" if repeated else units)
+    return views
 
 
 def _counted(shown: dict[str, Any], total: int, name: str) -> dict[str, Any]:
@@ -148,7 +158,7 @@ def _record(record: RevisionRecord, extent: Extent) -> dict[str, Any]:
         "node": record.program_id,
         "parent": record.parent_id,
         "target": None if record.target is None else str(record.target),
-        "summary": excerpt(record.summary, extent.excerpt),
+        "summary": beginning(record.summary, extent.excerpt),
         "components": list(record.components),
         "training_scores": _scores(record.accuracy),
         "training_average": None if record.train is None else round(record.train, 4),
@@ -226,59 +236,63 @@ def _changes(base: str, source: str) -> str:
     return make_patch(base.rstrip("\n") + "\n", source.rstrip("\n") + "\n")
 
 
-def pairs_text(brief: IntegrationBrief, extent: Extent) -> str:
+def pairs_text(brief: IntegrationBrief, texts: CaseTexts, extent: Extent) -> str:
     """The paired cases as JSON, each with the outputs of the versions that are known."""
     parents = {own.capability: own.parent_id for own in brief.specialists}
-    return as_json([_pair(pair, parents, brief.base_id, extent) for pair in brief.pairs[: extent.cases]])
+    return as_json([_pair(pair, parents, brief.base_id, texts, extent) for pair in brief.pairs[: extent.cases]])
 
 
-def _pair(pair: PairedCase, parents: Mapping[Capability, str | None], base_id: str, extent: Extent) -> dict[str, Any]:
+def _pair(
+    pair: PairedCase, parents: Mapping[Capability, str | None], base_id: str, texts: CaseTexts, extent: Extent
+) -> dict[str, Any]:
     name = specialist_name(pair.capability)
-    versions: dict[str, Any] = {"base": version_view(pair.base, extent), name: version_view(pair.specialist, extent)}
+    versions: dict[str, Any] = {
+        "base": version_view(pair.base, texts, extent),
+        name: version_view(pair.specialist, texts, extent),
+    }
     if parents.get(pair.capability) == base_id:
         versions[f"{name}_parent"] = "is base"
     elif pair.specialist_parent is not None:
-        versions[f"{name}_parent"] = version_view(pair.specialist_parent, extent)
+        versions[f"{name}_parent"] = version_view(pair.specialist_parent, texts, extent)
     shown = {
         "capability": str(pair.capability),
         "task_id": pair.task_id,
-        "question": excerpt(pair.base.question, extent.excerpt),
-        "golden_answer": excerpt(pair.base.reference, extent.excerpt),
-        "evidence": evidence_views(pair.base.evidence, extent),
+        "question": beginning(pair.base.question, extent.excerpt),
+        "golden_answer": beginning(pair.base.reference, extent.excerpt),
+        "evidence": evidence_views(pair.base, texts, extent),
         "versions": versions,
     }
     return _counted(shown, len(pair.base.evidence), "evidence_not_shown")
 
 
-def version_view(case: Case, extent: Extent) -> dict[str, Any]:
+def version_view(case: Case, texts: CaseTexts, extent: Extent) -> dict[str, Any]:
     """One version's outputs on a case; `extracted_as` follows the case's pieces of evidence."""
-    units = [_units(own, extent) for own in case.evidence[: extent.evidence]]
-    return {**output_view(case, extent), "extracted_as": units}
+    return {**output_view(case, texts, extent), "extracted_as": units_views(case, texts, extent)}
 
 
-def attempt_views(attempts: Sequence[Attempt], extent: Extent, prefix: str) -> list[dict[str, Any]]:
+def attempt_views(attempts: Sequence[Attempt], texts: CaseTexts, extent: Extent, prefix: str) -> list[dict[str, Any]]:
     """The latest attempts, named `prefix` and their number from 1; outputs that were not made are left out."""
     first = 0 if extent.attempts is None else max(0, len(attempts) - extent.attempts)
     return [
         {
             "name": f"{prefix}{number + 1}",
-            "facts": as_json(_attempt(attempts[number], extent)),
+            "facts": as_json(_attempt(attempts[number], texts, extent)),
             "code": _code(attempts[number].code, extent),
         }
         for number in range(first, len(attempts))
     ]
 
 
-def _attempt(attempt: Attempt, extent: Extent) -> dict[str, Any]:
+def _attempt(attempt: Attempt, texts: CaseTexts, extent: Extent) -> dict[str, Any]:
     shown: dict[str, Any] = {
-        "summary": excerpt(attempt.summary, extent.excerpt),
+        "summary": beginning(attempt.summary, extent.excerpt),
         "outcome": attempt.reason,
-        "explanation": excerpt(attempt.message, max(extent.excerpt, 600)),
+        "explanation": beginning(attempt.message, max(extent.excerpt, 600)),
         "training_scores": _scores(attempt.accuracy),
-        "outputs": {case.task_id: version_view(case, extent) for case in attempt.cases[: extent.cases]},
+        "outputs": {case.task_id: version_view(case, texts, extent) for case in attempt.cases[: extent.cases]},
     }
     return {key: value for key, value in shown.items() if value != {}}
 
 
 def _code(code: str, extent: Extent) -> str:
-    return code if extent.code is None else excerpt(code, extent.code)
+    return code if extent.code is None else beginning(code, extent.code)

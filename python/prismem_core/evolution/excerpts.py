@@ -1,26 +1,23 @@
-"""What a designer is shown of a long text: whole lines within a budget of characters, and how much of everything.
+"""How much of everything a prompt of the designer shows, and the plain cut of short texts.
 
-The cut is plain: lines around the evidence where it stands in the text, else the first ones. `excerpt` and
-`units_within` are the one place that decides what is shown.
+Original and retrieved texts and units are cut by what bears on the case (`evaluation/compaction`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from prismem_core.tasks.text import dice
-
-MARK = "(...)"
-_MARKS = 2 * (len(MARK) + 1)
+from prismem_core.evaluation.compaction import MARK
 
 
 @dataclass(frozen=True)
 class Extent:
     """How much a prompt shows; None is no bound.
 
-    `excerpt` is the budget in characters of a displayed text (original, retrieved, answer, units), `code` that of an
-    earlier attempt's diff; the others count pieces of evidence of a case, cases, earlier revisions and attempts.
+    `excerpt` is the budget in characters of a displayed text (original, retrieved, answer) and of the units of a piece
+    of evidence, `code` that of an earlier attempt's diff; the others count pieces of evidence of a case, cases, earlier
+    revisions and attempts.
     `whole_sources` is False where specialists are shown as diffs against the base.
     """
 
@@ -57,49 +54,13 @@ def fitted(render: Callable[[Extent], tuple[str, str]], limit: int) -> tuple[str
     return system, prompt
 
 
-def excerpt(text: str, budget: int, focus: Sequence[str] = ()) -> str:
-    """`text` within `budget` characters, markers counted: unchanged where it fits, else whole lines in one piece.
+def beginning(text: str, budget: int) -> str:
+    """`text` within `budget` characters: unchanged where it fits, else its first whole lines and `(...)`.
 
-    The lines are those around the first of `focus` that stands in the text, or the first ones; `(...)` marks what was
-    left out. A line that alone exceeds the budget is cut.
+    A first line that alone exceeds the budget is cut.
     """
     if len(text) <= budget:
         return text
-    room = max(1, budget - _MARKS)
-    place = next((at for at in (text.find(snippet) for snippet in focus if snippet) if at >= 0), 0)
-    lines = text.split("\n")
-    low = text.count("\n", 0, place)
-    high = low + 1
-    size = len(lines[low])
-    if size > room:
-        column = place - (text.rfind("\n", 0, place) + 1)
-        start = max(0, min(column, size - room))
-        end = start + room
-        return _marked(lines[low][start:end], low > 0 or start > 0, end < size or high < len(lines))
-    while True:
-        shown = low, high
-        if high < len(lines) and size + 1 + len(lines[high]) <= room:
-            size, high = size + 1 + len(lines[high]), high + 1
-        if low > 0 and size + 1 + len(lines[low - 1]) <= room:
-            size, low = size + 1 + len(lines[low - 1]), low - 1
-        if shown == (low, high):
-            break
-    return _marked("\n".join(lines[low:high]), low > 0, high < len(lines))
-
-
-def units_within(units: Sequence[str], budget: int, snippet: str) -> list[str]:
-    """Distinct units in their order, the likest to `snippet` first to be kept; at least one, however long it is."""
-    distinct = list(dict.fromkeys(units))
-    if sum(map(len, distinct)) + len(distinct) - 1 <= budget:
-        return distinct
-    likest = sorted(range(len(distinct)), key=lambda i: (-round(dice(distinct[i], snippet), 9), i))
-    kept, used = {likest[0]}, len(distinct[likest[0]])
-    for i in likest[1:]:
-        if used + 1 + len(distinct[i]) <= budget:
-            kept.add(i)
-            used += 1 + len(distinct[i])
-    return [unit for i, unit in enumerate(distinct) if i in kept]
-
-
-def _marked(piece: str, before: bool, after: bool) -> str:
-    return f"{MARK}\n" * before + piece + f"\n{MARK}" * after
+    room = max(1, budget - len(MARK) - 1)
+    end = text.rfind("\n", 0, room + 1)
+    return f"{text[: end if end > 0 else room]}\n{MARK}"

@@ -14,6 +14,8 @@ from typing import Any
 
 from prismem_core.digests import digest
 from prismem_core.errors import ArgumentError, RoleError
+from prismem_core.evaluation.cases import Case
+from prismem_core.evaluation.compaction import VERSION, CaseTexts
 from prismem_core.evolution import brief_views as views
 from prismem_core.evolution.designer import (
     Attempt,
@@ -28,7 +30,7 @@ from prismem_core.pipeline.structured import Answered, CompletesWithSalt, Unusab
 from prismem_core.program.interface import OUT_CHAR_BUDGET, Interface
 from prismem_core.program.interface_prompt import interface_prompt
 from prismem_core.prompts.catalog import render, version
-from prismem_core.roles.protocols import ChatReply, ChatRequest
+from prismem_core.roles.protocols import ChatReply, ChatRequest, Embedder
 from prismem_core.tasks.capability import Capability
 
 _LOGGER = logging.getLogger("prismem_core")
@@ -54,26 +56,29 @@ _TEMPLATES = (
 _PLAN = "Step-by-step plan"
 _CAPABILITY = re.compile(rf"\b({'|'.join(Capability)})\b")
 _CASES = (
-    "JSON. A `(...)` stands where a text was cut to be shown; the program had the whole text. `evidence_recall` is the "
-    "share of the evidence that stands word for word in the whole retrieved text."
+    "JSON. Of a long text and of many units those parts are shown that bear most on the question, its answers and its "
+    "evidence; a `(...)` stands where parts of a text were left out. The program had everything. `evidence_recall` is "
+    "the share of the evidence that stands word for word in the whole retrieved text."
 )
 
 
 class PromptedDesigner:
-    """Implements `Designer` over two chats behind the cache, which may be one.
+    """Implements `Designer` over two chats behind the cache, which may be one, and an embedder.
 
+    The embedder tells which parts of long texts bear on their case (`evaluation/compaction`), in one call a prompt.
     A reply that is no object of the wanted fields, is cut or is empty is asked for again with the problem, up to
     `retries` times. Then a diagnosis or a plan raises RoleError (the run pauses; nothing is counted), a coder's reply
     is a failed attempt with the problem as its error. `max_tokens` bounds a reply of the reflection model,
     `coding_tokens` (the same, by default) one of the coder. Where a prompt would exceed `prompt_chars` characters it
-    shows texts shorter and fewer; programs, plan and interface are never cut, so one may still be longer (a warning
-    says so, once), and its model decides.
+    shows texts shorter and fewer; programs, plan, interface and single units are never cut, so one may still be longer
+    (a warning says so, once), and its model decides.
     """
 
     def __init__(
         self,
         reflection: CompletesWithSalt,
         coding: CompletesWithSalt,
+        embedder: Embedder,
         retries: int = 2,
         max_tokens: int = MAX_TOKENS,
         *,
@@ -89,22 +94,25 @@ class PromptedDesigner:
             )
         self._reflection = reflection
         self._coding = coding
+        self._embedder = embedder
         self._retries = retries
         self._max_tokens = {REFLECT: max_tokens, CODE: coding_tokens}
         self._prompt_chars = prompt_chars
         self._warned = False
         self._temperature = temperature
         self.identity = (
-            f"prompted/1 (reflection {reflection.identity}; coding {coding.identity}; prompts {version(*_TEMPLATES)})"
+            f"prompted/2 (reflection {reflection.identity}; coding {coding.identity}; prompts {version(*_TEMPLATES)}; "
+            f"{VERSION} by {embedder.identity})"
         )
 
     def diagnose(self, brief: ParentBrief) -> Diagnosis:
         """The reflection model's diagnosis; its capability is the target, or in stage I the first that it names."""
+        texts = self._case_texts(brief)
         text = self._said(
             "a diagnosis",
             "diagnosis",
             brief,
-            lambda extent, problem: render("reflection", **_reflection(brief, extent, problem)),
+            lambda extent, problem: render("reflection", **_reflection(brief, texts, extent, problem)),
         )
         named = _CAPABILITY.search(text)
         return Diagnosis(
@@ -113,30 +121,45 @@ class PromptedDesigner:
 
     def revise(self, brief: ParentBrief, diagnosis: Diagnosis, feedback: Sequence[Attempt]) -> Revision:
         """The coder's diff for the diagnosed change, told what became of this iteration's attempts."""
+        texts = self._case_texts(brief, feedback)
         return self._coded(
             brief,
             len(feedback),
-            lambda extent, problem: render("refinement", **_refinement(brief, diagnosis, feedback, extent, problem)),
+            lambda extent, problem: render(
+                "refinement", **_refinement(brief, diagnosis, feedback, texts, extent, problem)
+            ),
         )
 
     def plan_integration(self, brief: IntegrationBrief) -> IntegrationPlan:
         """The reflection model's plan for the whole of stage III."""
+        texts = self._case_texts(brief)
         return IntegrationPlan(
             self._said(
                 "a plan",
                 _PLAN,
                 brief,
-                lambda extent, problem: render("integration_plan", **_merging(brief, extent, problem)),
+                lambda extent, problem: render("integration_plan", **_merging(brief, texts, extent, problem)),
             )
         )
 
     def integrate(self, brief: IntegrationBrief, plan: IntegrationPlan, attempts: Sequence[Attempt]) -> Revision:
         """The coder's diff against the base that carries the plan out, told of all attempts of the stage."""
+        texts = self._case_texts(brief, attempts)
         return self._coded(
             brief,
             len(attempts),
-            lambda extent, problem: render("integration", **_integration(brief, plan, attempts, extent, problem)),
+            lambda extent, problem: render(
+                "integration", **_integration(brief, plan, attempts, texts, extent, problem)
+            ),
         )
+
+    def _case_texts(self, brief: ParentBrief | IntegrationBrief, attempts: Sequence[Attempt] = ()) -> CaseTexts:
+        if isinstance(brief, ParentBrief):
+            cases: list[Case | None] = [*brief.cases]
+        else:
+            cases = [case for pair in brief.pairs for case in (pair.base, pair.specialist, pair.specialist_parent)]
+        told = [case for attempt in attempts for case in attempt.cases]
+        return CaseTexts(self._embedder, [case for case in (*cases, *told) if case is not None])
 
     def _said(
         self,
@@ -270,14 +293,14 @@ def _patch_rules(against: str) -> str:
     return render("patch_rules", against=against)[1]
 
 
-def _parent(brief: ParentBrief, extent: Extent, problem: str) -> dict[str, Any]:
+def _parent(brief: ParentBrief, texts: CaseTexts, extent: Extent, problem: str) -> dict[str, Any]:
     return {
         **_shared(brief.interface, problem),
         "stage": brief.stage,
         "target": None if brief.target is None else str(brief.target),
         "parent_id": brief.parent_id,
         "source": brief.source,
-        "cases": views.cases_text(brief.cases, extent),
+        "cases": views.cases_text(brief.cases, texts, extent),
         "cases_note": f"Training questions that `{brief.parent_id}` answers badly, as {_CASES}",
     }
 
@@ -289,9 +312,9 @@ def _explored_title(brief: ParentBrief) -> str:
     return f"Versions kept so far that were made {whom}"
 
 
-def _reflection(brief: ParentBrief, extent: Extent, problem: str) -> Mapping[str, Any]:
+def _reflection(brief: ParentBrief, texts: CaseTexts, extent: Extent, problem: str) -> Mapping[str, Any]:
     return {
-        **_parent(brief, extent, problem),
+        **_parent(brief, texts, extent, problem),
         "accuracy": views.accuracy_text(brief.accuracy, brief.train),
         "table": None if brief.table is None else views.diagnostics_text(brief.table),
         "lengths": views.lengths_text(brief.lengths),
@@ -302,21 +325,26 @@ def _reflection(brief: ParentBrief, extent: Extent, problem: str) -> Mapping[str
 
 
 def _refinement(
-    brief: ParentBrief, diagnosis: Diagnosis, feedback: Sequence[Attempt], extent: Extent, problem: str
+    brief: ParentBrief,
+    diagnosis: Diagnosis,
+    feedback: Sequence[Attempt],
+    texts: CaseTexts,
+    extent: Extent,
+    problem: str,
 ) -> Mapping[str, Any]:
     cold = brief.stage == "cold_start"
     history = views.unhelpful(brief, diagnosis.text) if cold else brief.explored
     return {
-        **_parent(brief, extent, problem),
+        **_parent(brief, texts, extent, problem),
         "diagnosis": diagnosis.text,
         "history": views.records_text(history, extent),
         "history_title": "Similar revisions that did not help" if cold else _explored_title(brief),
         "patch_rules": _patch_rules(f"`{brief.parent_id}`"),
-        "attempts": views.attempt_views(feedback, extent, "attempt"),
+        "attempts": views.attempt_views(feedback, texts, extent, "attempt"),
     }
 
 
-def _merging(brief: IntegrationBrief, extent: Extent, problem: str) -> dict[str, Any]:
+def _merging(brief: IntegrationBrief, texts: CaseTexts, extent: Extent, problem: str) -> dict[str, Any]:
     return {
         **_shared(brief.interface, problem),
         "base_id": brief.base_id,
@@ -324,7 +352,7 @@ def _merging(brief: IntegrationBrief, extent: Extent, problem: str) -> dict[str,
         "accuracy": views.accuracy_text(brief.accuracy, brief.train),
         "lengths": views.lengths_text(brief.lengths),
         "specialists": views.specialist_views(brief, extent),
-        "pairs": views.pairs_text(brief, extent),
+        "pairs": views.pairs_text(brief, texts, extent),
         "pairs_note": "For each capability that gains, the training question where its specialist is furthest above "
         f"`base`, with the outputs of each version by its name, as {_CASES} A view that is missing is unavailable, not "
         "unchanged.",
@@ -332,13 +360,18 @@ def _merging(brief: IntegrationBrief, extent: Extent, problem: str) -> dict[str,
 
 
 def _integration(
-    brief: IntegrationBrief, plan: IntegrationPlan, attempts: Sequence[Attempt], extent: Extent, problem: str
+    brief: IntegrationBrief,
+    plan: IntegrationPlan,
+    attempts: Sequence[Attempt],
+    texts: CaseTexts,
+    extent: Extent,
+    problem: str,
 ) -> Mapping[str, Any]:
-    shown = _merging(brief, extent, problem)
+    shown = _merging(brief, texts, extent, problem)
     del shown["lengths"]
     return {
         **shown,
         "plan": plan.text,
         "patch_rules": _patch_rules("`base`"),
-        "attempts": views.attempt_views(attempts, extent, "base_attempt"),
+        "attempts": views.attempt_views(attempts, texts, extent, "base_attempt"),
     }

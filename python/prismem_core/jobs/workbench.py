@@ -94,6 +94,7 @@ class Workbench:
         return PromptedDesigner(
             self._cached("reflection", reflection),
             self._cached("coding", coding),
+            self.diagnostic_embedder,
             retries=self.settings.output_retries,
             max_tokens=self.clients.max_tokens("reflection"),
             coding_tokens=self.clients.max_tokens("coding"),

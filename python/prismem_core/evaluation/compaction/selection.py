@@ -103,22 +103,32 @@ def _greedy(
 ) -> list[int]:
     """Positions in the order in which they are added to those `shown`: always the largest gain among what fits."""
     missing = np.ones(relevance.shape[1])
-    left = set(range(len(relevance)))
+    left = np.ones(len(relevance), bool)
     for i in shown:
         missing = missing * (1 - relevance[i])
-        left.discard(i)
+        left[i] = False
     weighted = relevance * weights
     order: list[int] = []
     while True:
-        gains = {i: _q(gain) for i, gain in enumerate((weighted * missing).sum(axis=1)) if i in left}
-        wanted = sorted((i for i, gain in gains.items() if gain > 0), key=lambda i: (-gains[i], i))
-        best = next((i for i in wanted if fits(i)), None)
+        best = _best_gain(np.where(left, (weighted * missing).sum(axis=1), 0.0), fits)
         if best is None:
             return order
         add(best)
         order.append(best)
-        left.discard(best)
+        left[best] = False
         missing = missing * (1 - relevance[best])
+
+
+def _best_gain(gains: Float64, fits: Callable[[int], bool]) -> int | None:
+    """Of the positions that fit the one of the largest gain, rounded; None where none gains."""
+    best: int | None = None
+    for i in map(int, np.argsort(-gains, kind="stable")):
+        # From the first that fits on only those may equal it whose gain differs by less than rounding hides.
+        if _q(gains[i]) <= 0 or (best is not None and gains[i] < gains[best] - 2e-9):
+            break
+        if (best is None or (-_q(gains[i]), i) < (-_q(gains[best]), best)) and fits(i):
+            best = i
+    return best
 
 
 def _beginning(spans: Sequence[Span], values: Float64, budget: int) -> str:
