@@ -195,7 +195,7 @@ class Pipeline:
 
         A failure of the program is kept in the trace of each question it touches. Those that come after one that failed
         on the same history share its failure, unless `every` question is to be tried. RoleError and SandboxError
-        propagate. What the cache stores or gives meanwhile is noted as used by the program, where a run is noted at all.
+        propagate. What the cache stores or gives meanwhile is noted as used by the program, where a run is noted.
         """
         with self._cache.tagged(program=program.digest):
             return self._run(program, histories, questions, answers, every)
