@@ -135,12 +135,6 @@ class Pipeline:
         """End the memories that are kept for the next program; a pipeline that is collected does so, too."""
         self._finalizer()
 
-    def forget(self, history: History) -> None:
-        """Drop the segments of a history that nothing will be run on again, such as one that has grown."""
-        with self._lock:
-            for key in [key for key in self._segments if key[0] == history.digest]:
-                del self._segments[key]
-
     @property
     def reuse_counts(self) -> ReuseCounts:
         """What `verify_reuse` has compared so far."""
@@ -201,8 +195,7 @@ class Pipeline:
 
         A failure of the program is kept in the trace of each question it touches. Those that come after one that failed
         on the same history share its failure, unless `every` question is to be tried. RoleError and SandboxError
-        propagate. What the cache stores or gives meanwhile is noted as used by the program, where a run is noted at
-        all.
+        propagate. What the cache stores or gives meanwhile is noted as used by the program, where a run is noted.
         """
         with self._cache.tagged(program=program.digest):
             return self._run(program, histories, questions, answers, every)
