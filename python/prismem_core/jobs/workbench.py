@@ -36,7 +36,8 @@ class Workbench:
 
     `cache_directory` None keeps the cache in memory, `ledger_path` None the ledger. `confinement` is where programs
     run, and is closed with the workbench; None opens one as the settings require. `known` are the tasks that a score
-    may know of (those of training and validation), None for all.
+    may know of (those of training and validation), None for all. With `lasting` calls are made after others have
+    failed, too.
     """
 
     def __init__(
@@ -49,11 +50,13 @@ class Workbench:
         progress: Progress | None = None,
         confinement: Confinement | None = None,
         known: Collection[str] | None = None,
+        lasting: bool = False,
     ) -> None:
         if settings.device != "cpu":
             check_device(settings.device)
         self.dataset = dataset
         self.settings = settings
+        self._lasting = lasting
         self.cache = ExecutionCache(
             cache_directory, memory_bytes=settings.cache_mib << 20, disk_bytes=settings.cache_bytes
         )
@@ -110,7 +113,13 @@ class Workbench:
 
     def _cached(self, role: str, chat: Chat) -> CachedChat:
         return CachedChat(
-            chat, self.cache, self.ledger, workers=self.settings.workers, role=ledger_role(role), budget=self.budget
+            chat,
+            self.cache,
+            self.ledger,
+            workers=self.settings.workers,
+            role=ledger_role(role),
+            budget=self.budget,
+            lasting=self._lasting,
         )
 
     def usage(self) -> tuple[int, int, int]:

@@ -79,7 +79,8 @@ class CachedChat:
     get it all the same, another process makes the call itself.
 
     `role` is what the ledger and the budget call the model. A model without an `account` of its own has its sub-batches
-    admitted and settled here.
+    admitted and settled here. With `lasting` the failure of one job ends no other: `stop` stops nothing but what is to
+    be given up at once, and later calls are made.
     """
 
     def __init__(
@@ -91,8 +92,10 @@ class CachedChat:
         workers: int = 1,
         role: str = "chat",
         budget: Budget | None = None,
+        lasting: bool = False,
     ) -> None:
         self.identity = chat.identity
+        self._lasting = lasting
         self._chat = chat
         self._role = role
         self._account = _bind(chat, role, ledger, budget)
@@ -116,9 +119,9 @@ class CachedChat:
         """Start no further call, from whichever thread; those under way are kept, or given up `at_once`, where the
         model can do so. For the end of a job that failed.
         """
-        self._stopped = True
+        self._stopped = not self._lasting
         stop = getattr(self._chat, "stop", None)
-        if stop is not None:
+        if stop is not None and (at_once or not self._lasting):
             stop(at_once=at_once)
 
     def complete(self, requests: Sequence[ChatRequest], salt: str = "") -> list[ChatReply]:
