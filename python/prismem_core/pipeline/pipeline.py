@@ -135,6 +135,12 @@ class Pipeline:
         """End the memories that are kept for the next program; a pipeline that is collected does so, too."""
         self._finalizer()
 
+    def forget(self, history: History) -> None:
+        """Drop the segments of a history that nothing will be run on again, such as one that has grown."""
+        with self._lock:
+            for key in [key for key in self._segments if key[0] == history.digest]:
+                del self._segments[key]
+
     @property
     def reuse_counts(self) -> ReuseCounts:
         """What `verify_reuse` has compared so far."""

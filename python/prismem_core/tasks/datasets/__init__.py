@@ -29,11 +29,13 @@ from prismem_core.tasks.datasets.perltqa import is_perltqa_memory, is_perltqa_qu
 from prismem_core.tasks.datasets.sample import load_sample
 from prismem_core.tasks.datasets.source import Source, parse_json
 from prismem_core.tasks.datasets.summary import summary
+from prismem_core.tasks.history import History
 from prismem_core.tasks.task import Dataset
 
 __all__ = [
     "annotate",
     "load",
+    "load_histories",
     "named_split",
     "read_split",
     "secondary_labels",
@@ -57,22 +59,32 @@ def load(source: str | Path, *, exclude: Path | None = None, corrections: Path |
     Raises DataError, one line, for a missing or broken file, a format that is none of these, and a data set without
     conversations or questions.
     """
-    if str(source) == "sample":
-        dataset = load_sample()
-    else:
-        path = Path(source)
-        if not path.exists():
-            raise DataError(f'no data set at {path}: give "sample" or the path of a file or folder')
-        files = Source(path if path.is_dir() else path.parent)
-        dataset = _load_folder(path, files) if path.is_dir() else _load_file(path, files)
-        known = check_known(files.files)
-        if known:
-            dataset = replace(dataset, notes={**dataset.notes, "public_files": known})
+    dataset = _read(source)
     if not dataset.histories or not dataset.tasks:
         lacks = "questions" if dataset.histories else "conversations"
         found = ", ".join(dict.fromkeys(item.kind for item in dataset.irregularities))
         raise DataError(f"data set {source} is empty: it has no {lacks}{f' ({found})' if found else ''}")
     return apply_lists(dataset, exclude, corrections)
+
+
+def load_histories(source: str | Path) -> dict[str, History]:
+    """The conversations of a data set by id; it may do without questions. Raises DataError as `load` does."""
+    dataset = _read(source)
+    if not dataset.histories:
+        raise DataError(f"{source} has no conversation; expected at least one (docs/data.md)")
+    return dict(dataset.histories)
+
+
+def _read(source: str | Path) -> Dataset:
+    if str(source) == "sample":
+        return load_sample()
+    path = Path(source)
+    if not path.exists():
+        raise DataError(f'no data set at {path}: give "sample" or the path of a file or folder')
+    files = Source(path if path.is_dir() else path.parent)
+    dataset = _load_folder(path, files) if path.is_dir() else _load_file(path, files)
+    known = check_known(files.files)
+    return replace(dataset, notes={**dataset.notes, "public_files": known}) if known else dataset
 
 
 def _load_folder(folder: Path, source: Source) -> Dataset:
