@@ -29,6 +29,7 @@ _HOMES = {
     "PRISMEM": "prismem_core.evolution.recipes",
     "HOLISTIC": "prismem_core.evolution.recipes",
     "Run": "prismem_core.runs.run",
+    "Memory": "prismem_core.memory",
 }
 _MODULES = ("errors", "ops")
 

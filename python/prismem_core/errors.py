@@ -89,6 +89,12 @@ class PatchError(PrismemError):
         self.hunk = hunk
 
 
+class SavedMemoryError(PrismemError):
+    """A saved memory is missing, damaged, of another format or none at all, or cannot be written."""
+
+    exit_code = 9
+
+
 class RoleError(PrismemError):
     """A model, embedder or judge failed (not the candidate): the run pauses and can be resumed."""
 

@@ -23,6 +23,7 @@ ROWS: tuple[frozenset[str], ...] = (
     frozenset({"evolution"}),
     frozenset({"integrations", "clients"}),
     frozenset({"jobs", "bench"}),
+    frozenset({"memory"}),
     frozenset({"cli"}),
     frozenset({"__main__"}),
 )

@@ -14,6 +14,7 @@ import typer
 
 from prismem_core import __version__
 from prismem_core.cli import (
+    ask,
     bench,
     cache,
     data,
@@ -66,6 +67,7 @@ app.command("explain-reuse")(explain_reuse.explain_reuse_command)
 app.command("judge-agreement")(judge_agreement.judge_agreement_command)
 app.command("report")(report.report_command)
 app.command("export")(export.export_command)
+app.command("ask")(ask.ask_command)
 app.command("doctor")(doctor.doctor_command)
 app.command("bench")(bench.bench_command)
 app.add_typer(cache.app, name="cache")
