@@ -162,6 +162,16 @@ class Pipeline:
         with self._cache.tagged(program=program.digest), self.clock.stage("extract"):
             return self._extract(program, histories)
 
+    def build(self, program: Program, history: History) -> None:
+        """Stages 1 to 3, so that the next question finds the memory built; raises CandidateError from `index`."""
+        with self._cache.tagged(program=program.digest):
+            extracted = self.extract(program, {history.id: history})[history.id]
+            with (
+                self.clock.stage("index and retrieve"),
+                closing(self._memory(program, stage_keys(program, self.settings.reuse), extracted)) as memory,
+            ):
+                memory.lease()
+
     def _extract(self, program: Program, histories: Mapping[str, History]) -> dict[str, ExtractedHistory]:
         interface = self.interface(program)
         keys = stage_keys(program, self.settings.reuse)
