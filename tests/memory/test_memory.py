@@ -186,6 +186,33 @@ def test_a_program_that_never_ends_is_ended(make: Make) -> None:
         assert memory.ask("How are you?").retrieved == "fine"
 
 
+def test_a_program_that_cannot_be_built_is_told_each_time(make: Make, tmp_path: Path, caplog: Any) -> None:
+    source = library.source("seed").replace("self.memories.extend(", "self.missing.extend(")
+    with make(Program(source)) as memory:
+        assert memory.ask("What?").retrieved == ""
+        memory.add(MAY)
+        for call in (memory.build, lambda: memory.ask("What?"), memory.build):
+            with pytest.raises(CandidateError, match=r"failed in index, line \d+: error: AttributeError"):
+                call()
+        memory.save(tmp_path / "a.memory")
+    assert "saved without all that building the memory takes: the program failed in index" in caplog.text
+    with Memory.load(tmp_path / "a.memory") as memory:
+        assert len(memory.sessions) == 1
+
+
+def test_building_pays_ahead_for_what_a_question_would(make: Make) -> None:
+    with make() as memory:
+        memory.add(MAY)
+        assert "embedder/embed" not in memory.usage
+        memory.build()
+        usage = memory.usage
+        assert usage["embedder/embed"]["calls"] == 2
+        memory.build()
+        assert memory.usage == usage
+        memory.ask("What is the cat called?")
+        assert memory.usage["embedder/embed"]["calls"] == 3, "the question alone"
+
+
 def test_questions_of_many_threads_while_sessions_are_added(make: Make) -> None:
     """Each answer is one of a memory that was there at some moment, and nothing is paid for twice."""
     facts = [{"turns": [{"speaker": "Ana", "text": f"Lake number {i} is wide."}]} for i in range(6)]

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from prismem_core._native import crc32c
 from prismem_core.errors import ArgumentError, DataError, SavedMemoryError
 from prismem_core.memory import Memory
 from prismem_core.memory.saved import HEAD, read_saved
@@ -117,6 +118,15 @@ def test_texts_of_every_kind_come_back(make: Make, tmp_path: Path) -> None:
         assert calls(memory, "chat/extract") == 0
 
 
+def test_a_memory_that_was_never_asked_is_saved_with_all_that_it_takes(make: Make, tmp_path: Path) -> None:
+    with make() as memory:
+        memory.add(MAY)
+        memory.save(tmp_path / "a.memory")
+    with Memory.load(tmp_path / "a.memory") as memory:
+        assert "Miso" in memory.ask(QUESTION).retrieved
+        assert calls(memory, "embedder/embed") == 1, "the question alone"
+
+
 def test_an_empty_memory_is_saved_and_loaded(make: Make, tmp_path: Path) -> None:
     with make() as memory:
         memory.save(tmp_path / "a.memory")
@@ -201,7 +211,13 @@ def test_a_kill_at_any_moment_leaves_the_last_memory_that_was_saved(make: Make, 
         memory.save(path)
     chance, acknowledged = random.Random(7), 0
     for _ in range(4):
-        process = subprocess.Popen([sys.executable, "-c", KILLED, str(path)], stdout=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            [sys.executable, "-c", KILLED, str(path)],
+            stdout=subprocess.PIPE,
+            text=True,
+            # What a killed process leaves there is the test's own to sweep.
+            env={**os.environ, "TMPDIR": str(tmp_path)},
+        )
         assert process.stdout is not None
         for _ in range(chance.randint(1, 4)):
             acknowledged = int(process.stdout.readline())
@@ -306,6 +322,19 @@ def test_compressed_members_are_refused(saved: Path) -> None:
         for name in old.namelist():
             new.writestr(name, old.read(name))
     with pytest.raises(SavedMemoryError, match="is compressed"):
+        Memory.load(path)
+
+
+def test_a_cache_of_another_version(saved: Path) -> None:
+    path = saved.with_name("later.memory")
+    with zipfile.ZipFile(saved) as old, zipfile.ZipFile(path, "w") as new:
+        for name in old.namelist():
+            data = old.read(name)
+            if name == "cache/prismem-cache":
+                line = b"prismem-core execution cache, format 3\n"
+                data = line + f"crc32c {crc32c(line):08x}\n".encode()
+            new.writestr(name, data)
+    with pytest.raises(SavedMemoryError, match=r"later.memory: what it paid for cannot be read .*format 3"):
         Memory.load(path)
 
 

@@ -18,34 +18,43 @@ from typing import Any
 import prismem_core
 from prismem_core.cache import ExecutionCache
 from prismem_core.digests import digest
-from prismem_core.errors import ArgumentError, CandidateError, LimitError, ProgramError, RoleError, SettingsError
+from prismem_core.errors import (
+    ArgumentError,
+    CacheError,
+    CandidateError,
+    LimitError,
+    RoleError,
+    SavedMemoryError,
+)
 from prismem_core.jobs.isolation import OnIsolation, confine, untold
 from prismem_core.jobs.model_tables import spec_of
 from prismem_core.jobs.running_settings import over_running_settings, running_settings
-from prismem_core.jobs.settings import JobSettings, load_job_settings
+from prismem_core.jobs.settings import JobSettings
 from prismem_core.jobs.workbench import Workbench, role_identities
 from prismem_core.memory.origin import Origin, origin_of_file, origin_of_program
 from prismem_core.memory.saved import SavedMemory, write_saved
 from prismem_core.memory.sessions import new_sessions
+from prismem_core.memory.settings import (
+    MODEL_ROLES,
+    Settings,
+    compare_roles,
+    given_settings,
+    named_in_errors,
+    with_interface,
+)
 from prismem_core.pipeline.pipeline import ExtractedHistory, Progress
 from prismem_core.pipeline.structured import without_reasoning
 from prismem_core.pipeline.trace import Defect, Failure
 from prismem_core.program.failure_words import explained
 from prismem_core.program.program import Program
-from prismem_core.program.validation import uses_collections
 from prismem_core.tasks.datasets import load_histories
 from prismem_core.tasks.history import History, Session
 from prismem_core.tasks.task import Dataset
 
 _LOGGER = logging.getLogger("prismem_core")
 _ID = "memory"
-_ROLES = {"chat": "task", "embedder": "embedding"}
 # What answers a question, which is no part of a memory.
 _NOT_SAVED = ("plan", "retrieve", "rerank", "answer")
-
-Settings = Mapping[str, Any] | str | Path | JobSettings
-"""Settings of a job: a mapping like the table `[job]` (with `models` and `budget`), a TOML file, or what was read of
-them."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +106,7 @@ class Memory:
         progress: Progress | None = None,
         on_isolation: OnIsolation = untold,
     ) -> None:
-        given = _given(chat, embedder, settings)
+        given = given_settings(chat, embedder, settings)
         with _work_folder() as folder:
             self._open(origin_of_program(program), given, folder, unsafe, progress, on_isolation)
 
@@ -120,7 +129,7 @@ class Memory:
         is missing, damaged or neither of them.
         """
         memory = cls.__new__(cls)
-        given = _given(chat, embedder, settings)
+        given = given_settings(chat, embedder, settings)
         with _work_folder() as folder:
             memory._open(origin_of_file(path, folder), given, folder, unsafe, progress, on_isolation)
         return memory
@@ -136,9 +145,9 @@ class Memory:
     ) -> None:
         self._text = origin.text
         self._program = origin.program
-        self._settings = _with_interface(over_running_settings(origin.settings, given), given, origin)
+        self._settings = with_interface(over_running_settings(origin.settings, given), given, origin)
         self._roles = role_identities(self._settings)
-        _compare_roles(origin, self._settings, self._roles)
+        compare_roles(origin, self._settings, self._roles)
         self._history = History(_ID, origin.sessions)
         self._adding = threading.Lock()
         self._building = threading.Lock()
@@ -147,7 +156,7 @@ class Memory:
         self._users = 0
         self._closed = False
         self._owner = os.getpid()
-        with ExitStack() as stack:
+        with ExitStack() as stack, _of_this_version(origin):
             confinement = stack.enter_context(
                 confine(
                     self._settings.sandbox_require,
@@ -167,7 +176,7 @@ class Memory:
                     lasting=True,
                 )
             )
-            with _named(origin.name):
+            with named_in_errors(origin.name):
                 self._interface = self._bench.pipeline.interface(self._program)
             stack.pop_all()
         self._folder = folder
@@ -231,6 +240,15 @@ class Memory:
             raise ArgumentError(f"{path} has no conversation {chosen!r}; it has: {some}")
         return self.add(*histories[chosen].sessions)
 
+    def build(self) -> None:
+        """Have the memory built now, as the first question after a change would.
+
+        What it takes beyond extraction (embeddings, calls of `index`) is paid for then. Raises CandidateError where the
+        program fails, RoleError where a model does.
+        """
+        with self._using():
+            self._build(self._history)
+
     def ask(self, question: str) -> Answer:
         """The answer to a question, from what the program retrieves for it.
 
@@ -240,8 +258,8 @@ class Memory:
             raise ArgumentError(f"the question is {question!r:.60}; expected a text that is not blank")
         with self._using():
             history = self._history
-            with self._built_once(history):
-                result = self._bench.pipeline.run(self._program, {_ID: history}, [(_ID, question.strip())])
+            self._build(history)
+            result = self._bench.pipeline.run(self._program, {_ID: history}, [(_ID, question.strip())])
         (trace,) = result.traces
         if trace.failure is not None:
             raise _error(trace.failure, self._settings)
@@ -250,11 +268,16 @@ class Memory:
     def save(self, path: str | Path) -> None:
         """Write the memory as one file, whole or not at all; an older saved memory there is replaced.
 
-        The file holds the program, the sessions and what was paid for to build the memory; questions, answers and keys
-        of models are not in it. Raises SavedMemoryError where it cannot be written.
+        The file holds the program, the sessions and what was paid for to build the memory, which is built first;
+        questions, answers and keys of models are not in it. Where it cannot be built it is saved all the same, with a
+        warning. Raises SavedMemoryError where it cannot be written.
         """
         if not isinstance(path, (str, Path)):
             raise ArgumentError(f"the path is of type {type(path).__name__}; expected that of a file")
+        try:
+            self.build()
+        except (CandidateError, RoleError) as error:
+            _LOGGER.warning("%s is saved without all that building the memory takes: %s", path, error)
         with self._using(), tempfile.TemporaryDirectory(prefix="prismem-saving-") as name:
             sessions = self._history.sessions
             copy = Path(name) / "cache"
@@ -263,7 +286,7 @@ class Memory:
                 for stage in _NOT_SAVED:
                     cache.prune(stage=stage)
                 cache.compact()
-            specs = {role: spec_of(role, self._settings.model(role)) for role in _ROLES.values()}
+            specs = {role: spec_of(role, self._settings.model(role)) for role in MODEL_ROLES.values()}
             models = {role: str(spec) for role, spec in specs.items() if spec.kind != "offline"}
             saved = SavedMemory(self._text, running_settings(self._settings), self._roles, models, sessions)
             write_saved(Path(path), saved, copy, prismem_core.__version__)
@@ -301,65 +324,29 @@ class Memory:
                 self._users -= 1
                 self._state.notify_all()
 
-    @contextmanager
-    def _built_once(self, history: History) -> Iterator[None]:
-        """The first question after a change has the memory built; those that come meanwhile wait for it."""
+    def _build(self, history: History) -> None:
+        """Whoever comes first after a change builds; those that come meanwhile wait for it."""
         if self._built == history.digest:
-            yield
             return
         with self._building:
-            yield
+            if self._built == history.digest:
+                return
+            try:
+                self._bench.pipeline.build(self._program, history)
+            except CandidateError as error:
+                raise _error(Failure("index", error.kind, str(error), error.line), self._settings) from None
             self._built = history.digest
 
 
-def _given(chat: str | None, embedder: str | None, settings: Settings | None) -> JobSettings:
-    named = {"chat": chat, "embedder": embedder}
-    if isinstance(settings, JobSettings):
-        return settings.model_copy(update={key: value for key, value in named.items() if value is not None})
-    if settings is None or isinstance(settings, (str, Path)):
-        return load_job_settings(settings, named, {})[0]
-    if not isinstance(settings, Mapping):
-        raise SettingsError(f"settings are of type {type(settings).__name__}; expected a mapping or a TOML file")
-    return load_job_settings(None, {**settings, **{k: v for k, v in named.items() if v is not None}}, {})[0]
-
-
-def _with_interface(settings: JobSettings, given: JobSettings, origin: Origin) -> JobSettings:
-    """A program that asks for collections gets the interface that has them, unless another was asked for."""
-    with _named(origin.name):
-        line = uses_collections(origin.program.source)
-    if line is None or settings.interface == "engine":
-        return settings
-    if "interface" in given.model_fields_set:
-        raise ProgramError(
-            "forbidden_access", f'{origin.name}, line {line}: backend.collection needs interface="engine"', line
-        )
-    return settings.model_copy(update={"interface": "engine"})
-
-
-def _compare_roles(origin: Origin, settings: JobSettings, roles: Mapping[str, str]) -> None:
-    """Refuse to guess a model that is not named again; say what another one means."""
-    for name, role in _ROLES.items():
-        offline = spec_of(role, settings.model(role)).kind == "offline"
-        if role in origin.models and offline:
-            raise SettingsError(
-                f"{origin.name} was made with the {role} model {origin.models[role]}; a file decides nothing about "
-                f"whom its texts are sent to: name the model, as in Memory.load(..., {name}={origin.models[role]!r})"
-            )
-        before = origin.roles.get(name, roles[name])
-        if origin.saved and before != roles[name]:
-            again = "extracted" if name == "chat" else "embedded"
-            _LOGGER.warning("%s was made with %s; %s has it %s anew", origin.name, before, roles[name], again)
-        elif not origin.saved and offline and before != roles[name] and before.startswith(("openai:", "vllm:")):
-            _LOGGER.warning("%s was evolved with %s; here %s plays that role", origin.name, before, roles[name])
-
-
 @contextmanager
-def _named(name: str) -> Iterator[None]:
+def _of_this_version(origin: Origin) -> Iterator[None]:
     try:
         yield
-    except ProgramError as error:
-        where = f", line {error.line}" if error.line else ""
-        raise ProgramError(error.code, f"{name}{where}: {error.code}: {error}", error.line) from None
+    except CacheError as error:
+        raise SavedMemoryError(
+            f"{origin.name}: what it paid for cannot be read ({error}); open it with the version that saved it, or "
+            "restore it from a copy"
+        ) from error
 
 
 def _added(sessions: list[Session], extracted: ExtractedHistory) -> Added:

@@ -135,6 +135,12 @@ class Pipeline:
         """End the memories that are kept for the next program; a pipeline that is collected does so, too."""
         self._finalizer()
 
+    def forget(self, history: History) -> None:
+        """Drop the segments of a history that nothing will be run on again, such as one that has grown."""
+        with self._lock:
+            for key in [key for key in self._segments if key[0] == history.digest]:
+                del self._segments[key]
+
     @property
     def reuse_counts(self) -> ReuseCounts:
         """What `verify_reuse` has compared so far."""
@@ -155,6 +161,16 @@ class Pipeline:
         """Stages 1 and 2 for every history, as one batch."""
         with self._cache.tagged(program=program.digest), self.clock.stage("extract"):
             return self._extract(program, histories)
+
+    def build(self, program: Program, history: History) -> None:
+        """Stages 1 to 3, so that the next question finds the memory built; raises CandidateError from `index`."""
+        with self._cache.tagged(program=program.digest):
+            extracted = self.extract(program, {history.id: history})[history.id]
+            with (
+                self.clock.stage("index and retrieve"),
+                closing(self._memory(program, stage_keys(program, self.settings.reuse), extracted)) as memory,
+            ):
+                memory.lease()
 
     def _extract(self, program: Program, histories: Mapping[str, History]) -> dict[str, ExtractedHistory]:
         interface = self.interface(program)
