@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from prismem_core.runs.isolation import isolation_from_json
 from prismem_core.runs.report.contents import Contents
-from prismem_core.runs.report.tables import Table, all_tables
+from prismem_core.runs.report.reading_order import all_tables
+from prismem_core.runs.report.tables import Table
 from prismem_core.tasks.datasets.summary import note_lines
 
 
