@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from prismem_core.runs.report.annotation import annotation_tables
 from prismem_core.runs.report.contents import Contents
 from prismem_core.runs.report.routing import routing_tables
 from prismem_core.runs.report.tables import (
@@ -21,7 +22,7 @@ def all_tables(report: Contents) -> Sequence[Table]:
     """Every table of the report."""
     found = [call_table(report), model_table(report.data["models"]), reuse_table(report), launch_table(report)]
     more = [table for table in found if table is not None]
-    return [*score_tables(report), *routing_tables(report), *more, lineage_table(report)]
+    return [*score_tables(report), *routing_tables(report), *more, *annotation_tables(report), lineage_table(report)]
 
 
 def short_tables(report: Contents) -> Sequence[Table]:
