@@ -38,11 +38,10 @@ from prismem_core.jobs.settings import build_job_settings
 from prismem_core.jobs.workbench import Workbench
 from prismem_core.program.program import Program
 from prismem_core.roles.protocols import Embedder
+from prismem_core.runs.provenance import commit
 from prismem_core.tasks.datasets import annotate, load
 from prismem_core.tasks.datasets.named_splits import read_split
 from prismem_core.tasks.text import normal_form
-
-from .machine import commit
 
 WHOLE = Extent(10**9)
 SHOWN = EXTENTS[0]

@@ -18,6 +18,9 @@ from prismem_core.errors import RunError
 
 Scores = Mapping[str, float]
 
+ROUTER = "router"
+"""What stands for a program where every question was answered by the program it was routed to."""
+
 
 @dataclass(frozen=True)
 class Event:
@@ -32,6 +35,25 @@ class Event:
         """A JSON object of all fields and the kind under `event`."""
         values = {f.name: _plain(getattr(self, f.name)) for f in dataclasses.fields(self)}
         return {"event": self.name, **values}
+
+
+@dataclass(frozen=True)
+class TasksAnnotated(Event):
+    """The labels that a model gave the training and validation tasks, `[id, primary, [secondaries]]` as in
+    `run_started`; only where a model annotates.
+
+    `agreeing` counts the primaries that are those of the native types. `fallen_back` maps each task without a valid
+    annotation to what was wrong with the last reply: its primary is that of its native type and it has no secondaries.
+    A resumed run takes these labels and asks for none.
+    """
+
+    name: ClassVar[str] = "tasks_annotated"
+    checkpoint: ClassVar[bool] = True
+
+    annotator: str
+    labels: Sequence[Sequence[Any]]
+    agreeing: int
+    fallen_back: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -68,7 +90,8 @@ class ProgramAdded(Event):
 class Evaluated(Event):
     """A set of tasks scored; `purpose` is `full` (train and valid), `target` or `test`.
 
-    `failure` is None or `{"kind", "message", "line"}`; a failed set has no scores that count. `details` holds what the
+    `program` is `router` where the test questions went to the programs of their capabilities. `failure` is None or
+    `{"kind", "message", "line"}`; a failed set has no scores that count. `details` holds what the
     laboratory adds (official metrics, logical call counts).
     """
 
@@ -226,6 +249,7 @@ _SCALARS = frozenset((float, int, str, bool, type(None)))
 EVENTS: dict[str, type[Event]] = {
     kind.name: kind
     for kind in (
+        TasksAnnotated,
         RunStarted,
         ProgramAdded,
         Evaluated,

@@ -12,6 +12,7 @@ from prismem_core.errors import failure_kind
 from prismem_core.roles.budget import Price
 from prismem_core.roles.ledger import Ledger, Usage
 from prismem_core.runs.events import (
+    ROUTER,
     Evaluated,
     IterationFinished,
     ProgramAdded,
@@ -19,12 +20,14 @@ from prismem_core.runs.events import (
     RunFinished,
     RunStarted,
     SpecialistsChanged,
+    TasksAnnotated,
 )
 from prismem_core.runs.isolation import isolation_from_json
 from prismem_core.runs.run import RunRecord
 from prismem_core.tasks.capability import CAPABILITIES
 
 TOKENS_STAGES = ("extract", "plan", "answer")
+ROUTE = "route"
 TEST = "test"
 START = "n00"
 
@@ -66,6 +69,7 @@ def contents(
     events = record.events
     started = next((e for e in events if isinstance(e, RunStarted)), None)
     finished = next((e for e in events if isinstance(e, RunFinished)), None)
+    scores = _scores(record, started)
     data = {
         "run": record.directory.name,
         "version": record.manifest.version,
@@ -80,7 +84,9 @@ def contents(
         "isolation": isolation_from_json(record.manifest.isolation).to_json(),
         "settings": dict(record.manifest.settings),
         "job": dict(record.manifest.extra),
-        "scores": _scores(record, started),
+        "scores": scores,
+        "annotation": _annotation(record),
+        "routing": scores[TEST].get(ROUTER, {}).get("routing"),
         "test_failures": {
             e.program: dict(e.failure)
             for e in events
@@ -185,6 +191,21 @@ def _scores(record: RunRecord, started: RunStarted | None) -> dict[str, dict[str
     return scores
 
 
+def _annotation(record: RunRecord) -> dict[str, Any] | None:
+    """Labels that a model gave: how often each capability is primary and secondary, what fell back; None by rules."""
+    event = next((e for e in record.events if isinstance(e, TasksAnnotated)), None)
+    if event is None:
+        return None
+    return {
+        "annotator": event.annotator,
+        "questions": len(event.labels),
+        "primary": {str(c): sum(primary == c for _, primary, _ in event.labels) for c in CAPABILITIES},
+        "secondary": {str(c): sum(c in secondary for _, _, secondary in event.labels) for c in CAPABILITIES},
+        "agreeing": event.agreeing,
+        "fallen_back": dict(event.fallen_back),
+    }
+
+
 def _means(scores: Mapping[str, float], primary: Mapping[str, str]) -> dict[str, Any]:
     groups: dict[str, list[float]] = {}
     for task, score in scores.items():
@@ -245,7 +266,9 @@ def _calls(record: RunRecord, ledger: Ledger | None) -> dict[str, Any]:
         embedded.add(Usage(usage["embedded_texts"], usage["embedded_tokens"], 0))
     stages: dict[str, Any] = {}
     made = {} if ledger is None else _made(ledger)
-    for stage in TOKENS_STAGES:
+    # A classification of questions was made where questions were routed, and nowhere else.
+    routed = [stage for stage in (ROUTE,) if stage in logical or stage in made]
+    for stage in (*TOKENS_STAGES, *routed):
         stages[stage] = _saving(logical.get(stage, Usage()), made.get(stage, Usage()))
     ask = Usage()
     for stage in ("index", "retrieve"):
