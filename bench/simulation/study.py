@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
+import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -12,7 +13,8 @@ from typing import Any
 from prismem_core.evolution.archive import Archive
 from prismem_core.evolution.rounding import q
 
-from .search import Budget, Found, SimulatedLaboratory, found, search
+from .kept import Kept, Results
+from .search import Budget, SimulatedLaboratory, found, search
 from .world import Rates, World, skills_of
 
 PRISMEM = "prismem"
@@ -35,6 +37,15 @@ class Setting:
 
 
 MAIN = Setting()
+EQUAL_EFFORT = Setting(replace(MAIN.rates, plain_share=0.2))
+"""A revision moves as many points in all whether it is plain or a trade-off: a fifth on each of five capabilities."""
+CLEAN_MERGE = Setting(replace(EQUAL_EFFORT.rates, interference=0.0))
+"""And nothing of what a specialist gave up comes along when its gain is merged."""
+WORLDS: Mapping[str, Setting] = {
+    "main": MAIN,
+    "equal effort": EQUAL_EFFORT,
+    "equal effort, clean merge": CLEAN_MERGE,
+}
 _NULL = replace(MAIN.rates, tradeoffs=0.0, secondaries=(1.0, 0.0, 0.0))
 NULL_WORLDS: Mapping[str, Setting] = {
     "noise 0.1, T3 = 3": Setting(_NULL),
@@ -44,25 +55,22 @@ NULL_WORLDS: Mapping[str, Setting] = {
 }
 
 
-def _with(name: str, value: float) -> Rates:
-    changed: Any = {name: value}
-    return replace(MAIN.rates, **changed)
-
-
 def sweeps() -> dict[str, dict[str, Setting]]:
     """Each parameter by itself, the others as in the main study: settings by axis and value."""
     axes: dict[str, tuple[str, Sequence[float]]] = {
         "share of trade-offs": ("tradeoffs", (0.0, 0.25, 0.5, MAIN.rates.tradeoffs, 0.9, 1.0)),
         "noise": ("noise", (0.0, 0.05, 0.1, 0.2, 0.4, 1.0)),
         "label noise": ("label_noise", (0.0, 0.1, 0.25, 0.5, 1.0)),
-        "share of a plain revision": ("plain_share", (0.2, 0.5, 1.0)),
+        "share of a plain revision": ("plain_share", (0.0, 0.2, 0.35, 0.5, 1.0)),
         "chance of success": ("success", (0.25, 0.5, 0.75)),
-        "misreading": ("misreading", (0.0, 0.2, 0.4, 0.8)),
-        "least fidelity": ("least_fidelity", (0.0, 0.25, 0.5, 1.0)),
-        "interference": ("interference", (0.0, 0.3, 0.6, 1.0)),
+        "misreading": ("misreading", (0.0, 0.2, 0.8)),
+        "least fidelity": ("least_fidelity", (0.0, 0.5, 1.0)),
+        "interference": ("interference", (0.0, 0.15, 0.3, 0.6)),
     }
+    main: dict[str, Any] = vars(MAIN.rates)
     found: dict[str, dict[str, Setting]] = {
-        axis: {f"{value:g}": Setting(_with(name, value)) for value in values} for axis, (name, values) in axes.items()
+        axis: {f"{value:g}": Setting(Rates(**{**main, name: value})) for value in values}
+        for axis, (name, values) in axes.items()
     }
     found["budget T"] = {
         str(b.T1 + b.T2 + b.T3): Setting(MAIN.rates, b)
@@ -75,14 +83,16 @@ def sweeps() -> dict[str, dict[str, Setting]]:
     return found
 
 
-Results = dict[str, list[Found]]
-"""What each strategy came to, in the order of the seeds."""
-
-
 @contextmanager
 def processes(count: int) -> Iterator[ProcessPoolExecutor]:
     """Worker processes that are spawned; what has not begun is dropped when the caller leaves with an error."""
-    pool = ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn"))
+    # Ctrl-C reaches every process of the terminal; the workers leave it to the one that reports.
+    pool = ProcessPoolExecutor(
+        count,
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=signal.signal,
+        initargs=(signal.SIGINT, signal.SIG_IGN),
+    )
     try:
         yield pool
     except BaseException:
@@ -97,19 +107,31 @@ def simulate(
     pool: ProcessPoolExecutor,
     wanted: Mapping[Setting, int],
     progress: Callable[[int, int], None] = lambda done, total: None,
+    kept: Kept | None = None,
 ) -> dict[Setting, Results]:
-    """Every strategy in the first seeds of each setting, as many as `wanted` says; the same whatever the processes."""
-    jobs = {
-        pool.submit(_chunk, setting, range(first, min(first + CHUNK, count))): (setting, first)
-        for setting, count in wanted.items()
-        for first in range(0, count, CHUNK)
-    }
+    """Every strategy in the first seeds of each setting, as many as `wanted` says; the same whatever the processes.
+
+    What `kept` holds is not simulated again.
+    """
+    kept = kept or Kept(None)
     parts: dict[tuple[Setting, int], Results] = {}
-    open_jobs = set(jobs)
+    jobs: dict[Future[Results], tuple[Setting, range]] = {}
+    for setting, count in wanted.items():
+        for first in range(0, count, CHUNK):
+            seeds = range(first, min(first + CHUNK, count))
+            stored = kept.read(setting, seeds)
+            if stored is None:
+                jobs[pool.submit(_chunk, setting, seeds)] = (setting, seeds)
+            else:
+                parts[setting, first] = stored
+    total, open_jobs = len(parts) + len(jobs), set(jobs)
     while open_jobs:
         done, open_jobs = wait(open_jobs, return_when=FIRST_COMPLETED)
-        parts.update({jobs[job]: job.result() for job in done})
-        progress(len(parts), len(jobs))
+        for job in done:
+            setting, seeds = jobs[job]
+            parts[setting, seeds.start] = job.result()
+            kept.write(setting, seeds, job.result())
+        progress(len(parts), total)
     merged: dict[Setting, Results] = {}
     for setting, count in wanted.items():
         rows = [parts[setting, first] for first in range(0, count, CHUNK)]
