@@ -102,6 +102,15 @@ class Evaluation:
         return sum(outcome.trace.defect == defect for outcome in self.outcomes.values())
 
 
+@dataclass(frozen=True)
+class Answers:
+    """What a program said: traces by task id, the extracted histories by id and the logical usage."""
+
+    traces: Mapping[str, Trace]
+    histories: Mapping[str, ExtractedHistory]
+    usage: StageUsage
+
+
 class Evaluator:
     """Evaluates programs on the tasks of one data set.
 
@@ -139,15 +148,34 @@ class Evaluator:
 
         Raises ProgramError for a program that does not load, RoleError when a model fails.
         """
+        tasks, asked = self.with_twins(task_ids)
+        answers = self.answer(program, asked, every=every)
+        return self.score(tasks, answers.traces, answers.usage, answers.histories)
+
+    def with_twins(self, task_ids: Sequence[str]) -> tuple[list[Task], list[Task]]:
+        """The tasks of these ids, and all that must be asked to score them: the same and the twins outside the set."""
         tasks = self.tasks(task_ids)
         asked = {task.id: task for task in tasks}
         for task in tasks:
             if task.twin is not None and self.scoring.needs_twins:
                 asked.setdefault(task.twin, self._tasks[task.twin])
-        order = list(asked.values())
-        questions = [(task.history_id, task.asked) for task in order]
+        return tasks, list(asked.values())
+
+    def answer(self, program: Program, tasks: Sequence[Task], *, every: bool = False) -> Answers:
+        """A program's traces of the tasks, not scored yet; raises as `evaluate`."""
+        questions = [(task.history_id, task.asked) for task in tasks]
         result = self.pipeline.run(program, self.dataset.histories, questions, every=every)
-        traces = {task.id: self._plain(trace) for task, trace in zip(order, result.traces, strict=True)}
+        traces = {task.id: self._plain(trace) for task, trace in zip(tasks, result.traces, strict=True)}
+        return Answers(traces, result.histories, result.usage)
+
+    def score(
+        self,
+        tasks: Sequence[Task],
+        traces: Mapping[str, Trace],
+        usage: StageUsage,
+        extracted: Mapping[str, ExtractedHistory],
+    ) -> Evaluation:
+        """The evaluation of tasks that were answered, by whichever programs; `traces` has those of their twins, too."""
         with self._clock.stage("score"):
             outcomes = self._outcomes(tasks, traces)
         failure = None
@@ -155,14 +183,14 @@ class Evaluator:
             broken = self._failure(task, traces)
             if failure is None and broken is not None:
                 failure = (task.id, broken)
-        extractions = [e for h in result.histories.values() for e in h.extractions.values()]
+        extractions = [e for h in extracted.values() for e in h.extractions.values()]
         return Evaluation(
             outcomes,
             failure,
-            result.usage,
+            usage,
             sum(e.dropped for e in extractions),
             sum(bool(e.problem) for e in extractions),
-            result.histories,
+            extracted,
         )
 
     def _plain(self, trace: Trace) -> Trace:

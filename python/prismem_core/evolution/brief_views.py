@@ -19,18 +19,6 @@ from prismem_core.tasks.text import dice
 
 SIMILAR = 5
 
-MEANINGS: Mapping[Capability, str] = {
-    Capability.FACTUAL_RETRIEVAL: "find one fact that was said, by whomever it was said.",
-    Capability.TEMPORAL: "when something happened, in what order, how long it took, and which of several states of a "
-    "thing is the latest.",
-    Capability.PREFERENCE_EXTRACTION: "what a person likes, wants or asked always to be done, and answers that keep "
-    "to it.",
-    Capability.MULTI_SESSION_SYNTHESIS: "gather what is spread over several sessions: lists, counts, comparisons, "
-    "summaries.",
-    Capability.ADVERSARIAL: "notice that a question cannot be answered, rests on something untrue or meets "
-    "contradicting statements, and say so.",
-}
-
 
 def accuracy_text(accuracy: Mapping[Capability, float], train: float) -> str:
     """Training means by capability and over all training tasks."""

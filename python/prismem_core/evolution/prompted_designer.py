@@ -29,7 +29,7 @@ from prismem_core.program.interface import OUT_CHAR_BUDGET, Interface
 from prismem_core.program.interface_prompt import interface_prompt
 from prismem_core.prompts.catalog import render, version
 from prismem_core.roles.protocols import ChatReply, ChatRequest
-from prismem_core.tasks.capability import Capability
+from prismem_core.tasks.capability import MEANINGS, Capability
 
 _LOGGER = logging.getLogger("prismem_core")
 
@@ -263,7 +263,7 @@ def _shared(interface: Interface, problem: str) -> dict[str, Any]:
 
 
 def _meanings() -> list[tuple[str, str]]:
-    return [(str(capability), meaning) for capability, meaning in views.MEANINGS.items()]
+    return [(str(capability), meaning) for capability, meaning in MEANINGS.items()]
 
 
 def _patch_rules(against: str) -> str:

@@ -11,13 +11,12 @@ from typing import Any
 
 import prismem_core
 from prismem_core.cache import MAX_NAME
-from prismem_core.errors import CacheError, DataError, JudgeError, ProgramError, RunError, SettingsError
-from prismem_core.evaluation.evaluate import Evaluation
-from prismem_core.evaluation.score_table import summarise
+from prismem_core.errors import CacheError, DataError, ProgramError, RunError, SettingsError
 from prismem_core.evolution.engine import evolve
 from prismem_core.evolution.laboratory import Observer
 from prismem_core.evolution.settings import EvolutionSettings, build_settings
 from prismem_core.evolution.task_laboratory import TaskLaboratory
+from prismem_core.jobs.final_measures import measure_on_test, unmeasured
 from prismem_core.jobs.isolation import Confinement, OnIsolation, confine, untold
 from prismem_core.jobs.models import with_moved_servers
 from prismem_core.jobs.provenance import provenance
@@ -27,10 +26,9 @@ from prismem_core.jobs.workbench import Workbench, role_identities, scoring_iden
 from prismem_core.ops.screened import check_device
 from prismem_core.program import library
 from prismem_core.program.manifest import body_of
-from prismem_core.program.program import Program
 from prismem_core.program.syntax import MAX_BYTES
 from prismem_core.roles.ledger import Ledger
-from prismem_core.runs.events import Evaluated, ProgramAdded, RunFinished
+from prismem_core.runs.events import ProgramAdded
 from prismem_core.runs.run import MANIFEST, Manifest, Run, read_manifest
 from prismem_core.tasks.datasets import annotate, load, summary
 from prismem_core.tasks.task import Dataset, Split
@@ -197,7 +195,7 @@ def resume_run(
     dataset, split = _prepare(job)
     roles = role_identities(job.job)
     with Run.open(directory, version=prismem_core.__version__, data_digest=dataset.digest, roles=roles) as run:
-        if run.finished and not _unmeasured(run, split):
+        if run.finished and not unmeasured(run, split):
             return directory
         with _confined(job, unsafe, on_isolation) as confinement:
             run.confine(confinement.isolation)
@@ -263,7 +261,7 @@ def _go_on(
         try:
             if not run.finished:
                 evolve(laboratory, bench.designer(), job.start, job.evolution, run, observer)
-            _measure_on_test(run, bench, split, observer)
+            measure_on_test(run, bench, split, job.evolution.router, observer)
         finally:
             add_reuse_checks(directory, bench.pipeline.reuse_counts)
 
@@ -271,43 +269,6 @@ def _go_on(
 def run_name(directory: Path) -> str:
     """What a run is called where its cache notes what it used: the last part of its directory."""
     return directory.absolute().name[:MAX_NAME] or "run"
-
-
-def _unmeasured(run: Run, split: Split) -> list[str]:
-    """Start, base before integration and result, where the test questions have not been put to them yet."""
-    finished = [event for event in run.events if isinstance(event, RunFinished)]
-    if not finished:
-        raise RunError(f"{run.directory} ended without a result; resume it")
-    measured = {e.program for e in run.events if isinstance(e, Evaluated) and e.purpose == "test"}
-    shown = dict.fromkeys(("n00", finished[-1].base, finished[-1].final)) if split.test else {}
-    return [program for program in shown if program not in measured]
-
-
-def _measure_on_test(run: Run, bench: Workbench, split: Split, observer: Observer) -> None:
-    """Evaluate start, base and result on the test questions, once each, after every decision has been made."""
-    iteration = max(event.iteration for event in run.events if isinstance(event, RunFinished))
-    sources = {e.program: e.source for e in run.events if isinstance(e, ProgramAdded)}
-    for program in _unmeasured(run, split):
-        observer.on_step(iteration, iteration, f"test {program}")
-        with bench.ledger.scope(program=program, purpose="test"):
-            evaluation = bench.evaluator.evaluate(Program(sources[program]), split.test, every=True)
-        if evaluation.failure is None and not evaluation.scores:
-            raise JudgeError(
-                "no verdict of the judge on the test questions could be read, however often it was asked; what was "
-                "paid for is kept: resume to ask again"
-            )
-        event = test_event(iteration, program, evaluation)
-        run.append(event)
-        observer.on_event(event)
-
-
-def test_event(iteration: int, program: str, evaluation: Evaluation) -> Evaluated:
-    """The journal's record of an evaluation on the test questions."""
-    failure: dict[str, Any] | None = None
-    if evaluation.failure is not None:
-        task_id, broken = evaluation.failure
-        failure = {"kind": broken.kind, "message": f"{task_id}: {broken.message}", "line": broken.line}
-    return Evaluated(iteration, program, "test", evaluation.scores, failure, summarise(evaluation))
 
 
 def start_source(name: str | None) -> str:

@@ -48,12 +48,13 @@ def reuse_account(record: RunRecord, ledger: Ledger | None) -> list[dict[str, An
             continue
         step = TEST if event.purpose == TEST else str(event.iteration)
         row = paid.setdefault(step, {"off": Usage(), "paper": Usage()})
-        usage = {stage: Usage(**event.details["usage"]["stages"][stage]) for stage in ASKED_STAGES}
-        for mode, keys in _keys(event.program, sources[event.program]).items():
-            one = _Measured(keys, frozenset(_tasks(event)), usage)
-            for stage in ASKED_STAGES:
-                row[mode].add(_less(usage[stage], _covered(one, seen[mode], stage)))
-            seen[mode].append(one)
+        for program, tasks, record_of_usage in _parts(event):
+            usage = {stage: Usage(**record_of_usage["stages"][stage]) for stage in ASKED_STAGES}
+            for mode, keys in _keys(program, sources[program]).items():
+                one = _Measured(keys, tasks, usage)
+                for stage in ASKED_STAGES:
+                    row[mode].add(_less(usage[stage], _covered(one, seen[mode], stage)))
+                seen[mode].append(one)
     made = None if ledger is None else _made(ledger)
     return [
         {
@@ -74,6 +75,14 @@ def _keys(program: str, source: str) -> dict[str, dict[str, str]]:
         return {}
     paper = {"extract": keys.extract, "plan": keys.plan, "answer": keys.answer}
     return {"off": dict.fromkeys(ASKED_STAGES, program), "paper": paper}
+
+
+def _parts(event: Evaluated) -> list[tuple[str, frozenset[str], Mapping[str, Any]]]:
+    """The programs that answered, each with its questions and its usage; several where questions were routed."""
+    parts = event.details.get("routing", {}).get("parts")
+    if parts is None:
+        return [(event.program, frozenset(_tasks(event)), event.details["usage"])]
+    return [(part["program"], frozenset(part["tasks"]), part["usage"]) for part in parts]
 
 
 def _tasks(event: Evaluated) -> list[str]:

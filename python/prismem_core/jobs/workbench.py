@@ -28,7 +28,7 @@ from prismem_core.roles.protocols import Chat, Embedder
 from prismem_core.roles.roles import Roles
 from prismem_core.tasks.task import Dataset
 
-CALL_STAGES = ("extract", "plan", "answer", "ask", "embed", "judge", "reflect", "code")
+CALL_STAGES = ("extract", "plan", "answer", "ask", "embed", "judge", "reflect", "code", "route")
 
 
 class Workbench:
@@ -70,7 +70,7 @@ class Workbench:
         except BaseException:
             self.cache.close()
             raise
-        chat = self._cached("task", self.roles.chat)
+        self.chat = chat = self._cached("task", self.roles.chat)
         embedder = CachedEmbedder(self.roles.embedder, self.cache, self.ledger, budget=self.budget)
         own = self.clients.embedder is None
         self.diagnostic_embedder: Embedder = self.roles.diagnostic_embedder if own else embedder

@@ -18,6 +18,9 @@ from prismem_core.errors import RunError
 
 Scores = Mapping[str, float]
 
+ROUTER = "router"
+"""What stands for a program where every question was answered by the program it was routed to."""
+
 
 @dataclass(frozen=True)
 class Event:
@@ -68,7 +71,8 @@ class ProgramAdded(Event):
 class Evaluated(Event):
     """A set of tasks scored; `purpose` is `full` (train and valid), `target` or `test`.
 
-    `failure` is None or `{"kind", "message", "line"}`; a failed set has no scores that count. `details` holds what the
+    `program` is `router` where the test questions went to the programs of their capabilities. `failure` is None or
+    `{"kind", "message", "line"}`; a failed set has no scores that count. `details` holds what the
     laboratory adds (official metrics, logical call counts).
     """
 

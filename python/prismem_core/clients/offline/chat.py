@@ -9,6 +9,7 @@ from typing import Any
 from prismem_core.clients.offline.extraction import extract
 from prismem_core.clients.offline.planning import plan
 from prismem_core.clients.offline.reader import Scorer, read, respond
+from prismem_core.clients.offline.routing import capability_of
 from prismem_core.errors import RoleError
 from prismem_core.roles.protocols import ChatReply, ChatRequest
 
@@ -45,11 +46,13 @@ class OfflineChat:
                 return _json(plan(inputs))
             case "answer":
                 return read(str(inputs["instruction"]), str(inputs["retrieved"]), str(inputs["question"]), self._scorer)
+            case "route":
+                return _json({"capability": str(capability_of(str(inputs["question"])))})
             case "ask":
                 return respond(str(inputs.get("prompt", request.prompt)), request.schema is not None)
         raise RoleError(
             f"the embedded task model has no rules for {request.purpose!r} requests; "
-            "it knows extract, plan, answer and ask: give this role a language model"
+            "it knows extract, plan, answer, ask and route: give this role a language model"
         )
 
 

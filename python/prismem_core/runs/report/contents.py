@@ -12,6 +12,7 @@ from prismem_core.errors import failure_kind
 from prismem_core.roles.budget import Price
 from prismem_core.roles.ledger import Ledger, Usage
 from prismem_core.runs.events import (
+    ROUTER,
     Evaluated,
     IterationFinished,
     ProgramAdded,
@@ -25,6 +26,7 @@ from prismem_core.runs.run import RunRecord
 from prismem_core.tasks.capability import CAPABILITIES
 
 TOKENS_STAGES = ("extract", "plan", "answer")
+ROUTE = "route"
 TEST = "test"
 START = "n00"
 
@@ -66,6 +68,7 @@ def contents(
     events = record.events
     started = next((e for e in events if isinstance(e, RunStarted)), None)
     finished = next((e for e in events if isinstance(e, RunFinished)), None)
+    scores = _scores(record, started)
     data = {
         "run": record.directory.name,
         "version": record.manifest.version,
@@ -80,7 +83,8 @@ def contents(
         "isolation": isolation_from_json(record.manifest.isolation).to_json(),
         "settings": dict(record.manifest.settings),
         "job": dict(record.manifest.extra),
-        "scores": _scores(record, started),
+        "scores": scores,
+        "routing": scores[TEST].get(ROUTER, {}).get("routing"),
         "test_failures": {
             e.program: dict(e.failure)
             for e in events
@@ -245,7 +249,9 @@ def _calls(record: RunRecord, ledger: Ledger | None) -> dict[str, Any]:
         embedded.add(Usage(usage["embedded_texts"], usage["embedded_tokens"], 0))
     stages: dict[str, Any] = {}
     made = {} if ledger is None else _made(ledger)
-    for stage in TOKENS_STAGES:
+    # A classification of questions was made where questions were routed, and nowhere else.
+    routed = [stage for stage in (ROUTE,) if stage in logical or stage in made]
+    for stage in (*TOKENS_STAGES, *routed):
         stages[stage] = _saving(logical.get(stage, Usage()), made.get(stage, Usage()))
     ask = Usage()
     for stage in ("index", "retrieve"):

@@ -8,8 +8,9 @@ from typing import Any
 from prismem_core.runs.isolation import isolation_from_json
 from prismem_core.runs.report.contents import Contents
 from prismem_core.runs.report.facts import facts, seed_facts
+from prismem_core.runs.report.reading_order import all_tables
 from prismem_core.runs.report.seed_tables import seed_tables
-from prismem_core.runs.report.tables import Table, all_tables
+from prismem_core.runs.report.tables import Table
 
 
 def _cell(text: str) -> str:

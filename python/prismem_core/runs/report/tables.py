@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -340,15 +340,3 @@ def lineage_table(report: Contents) -> Table:
         )
     columns = ("program", "parent", "stage", "target", "valid", "outcome", "specialist of", "change")
     return Table("Lineage", columns, tuple(rows))
-
-
-def all_tables(report: Contents) -> Sequence[Table]:
-    """Every table of the report in reading order."""
-    found = [
-        call_table(report),
-        model_table(report.data["models"]),
-        reuse_table(report),
-        launch_table(report),
-        rejection_table(report),
-    ]
-    return [*score_tables(report), *(table for table in found if table is not None), lineage_table(report)]

@@ -13,8 +13,9 @@ from rich.text import Text
 from prismem_core.runs.isolation import isolation_from_json
 from prismem_core.runs.report.contents import Contents
 from prismem_core.runs.report.facts import facts, seed_facts
+from prismem_core.runs.report.reading_order import all_tables, short_tables
 from prismem_core.runs.report.seed_tables import seed_tables
-from prismem_core.runs.report.tables import Table, all_tables, call_table, score_tables
+from prismem_core.runs.report.tables import Table
 
 _TEXT = ("why", "program", "parent", "stage", "outcome", "specialist of", "change")
 
@@ -79,7 +80,7 @@ def isolation_text(isolation: Mapping[str, Any]) -> Text:
 
 def render(report: Contents, width: int, *, short: bool = False) -> RenderableType:
     """Header and all tables for a console of `width` characters; `short` leaves out the header and the lineage."""
-    tables = [*score_tables(report), call_table(report)] if short else list(all_tables(report))
+    tables = short_tables(report) if short else all_tables(report)
     header = [] if short else [Text(f"{name}: {value}") for name, value in facts(report) if name != "isolation"]
     return Group(*header, *(draw(table, width) for table in tables), isolation_text(report.data["isolation"]))
 
