@@ -114,7 +114,8 @@ def stopped(tmp_path: Path, journal: bytes) -> Path:
 
 def test_the_script_visits_every_event_and_every_reason(whole: Path) -> None:
     events = read_run(whole).events
-    assert {event.name for event in events} == set(EVENTS)
+    # The engine is handed labels; who had them from a model wrote that down before it began.
+    assert {event.name for event in events} == set(EVENTS) - {"tasks_annotated"}
     reasons = [event.reason for event in events if event.name == "rejected"]
     assert reasons == [
         "patch:no_hunks",

@@ -62,7 +62,7 @@ def test_the_papers_setting_is_the_papers(name: str) -> None:
     assert {specs[role].model for role in CHATS} == {"Qwen/Qwen3.8-27B"}
     assert specs["embedding"].model == "Qwen/Qwen3-Embedding-8B"
     assert {spec.kind for spec in specs.values()} == {"vllm" if "in_process" in name else "openai"}
-    assert [job.model(role).max_tokens for role in CHATS] == [8192, 8192, 65_536, 65_536]
+    assert [job.model(role).max_tokens for role in CHATS] == [8192, 8192, 65_536, 65_536, 8192]
     assert job.model("judge").temperature == 0
     engines = [job.model(role).engine for role in CHATS]
     assert all(engine == engines[0] for engine in engines), "one model, one engine"

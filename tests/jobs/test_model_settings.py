@@ -173,7 +173,9 @@ def test_a_server_that_has_moved_keeps_the_identity_of_its_models() -> None:
 
 def test_the_embedded_default_is_what_it_was() -> None:
     settings = JobSettings()
-    assert {settings.model(role).model for role in ("task", "judge", "reflection", "coding")} == {"offline"}
+    assert {settings.model(role).model for role in ("task", "judge", "reflection", "coding", "annotator")} == {
+        "offline"
+    }
     assert settings.model("embedding").model == "auto"
     assert set(role_identities(settings)) == {"chat", "embedder", "judge", "diagnostic_embedder"}
     assert role_identities(build_job_settings({"judge": "lexical"}))["judge"] == "lexical-1"

@@ -160,7 +160,7 @@ def test_round_trip_sorts_keys_and_turns_tuples_into_lists() -> None:
 
 
 def test_every_kind_of_event_says_its_name() -> None:
-    assert all(kind.name == name for name, kind in EVENTS.items()) and len(EVENTS) == 13
+    assert all(kind.name == name for name, kind in EVENTS.items()) and len(EVENTS) == 14
     assert {name for name, kind in EVENTS.items() if kind.checkpoint} == {
         "run_started",
         "iteration_finished",

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from prismem_core.cli.models import AnnotatorOption, BudgetOption, merged, model_values
+from prismem_core.cli.options import Corrections, Data, Exclude, Sets, SettingsFile, SplitFile, parse_sets, parts_of
+
 if TYPE_CHECKING:
     from prismem_core.jobs.data_doctor import Diagnosis
     from prismem_core.tasks.irregularity import Irregularity
@@ -156,6 +159,63 @@ def split_command(
             print("  " + ", ".join(f"{kind} {count:,}" for kind, count in asked.items()))
         if ids:
             print("  " + " ".join(ids))
+
+
+@app.command("annotate")
+def annotate_command(
+    data: Data,
+    split: SplitFile = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="File for the labels as JSON Lines; standard output by default.")
+    ] = None,
+    exclude: Exclude = None,
+    corrections: Corrections = None,
+    annotator: AnnotatorOption = None,
+    budget: BudgetOption = None,
+    cache: Annotated[
+        Path | None, typer.Option("--cache", help="Execution cache that keeps the replies, for runs to use.")
+    ] = None,
+    settings: SettingsFile = None,
+    sets: Sets = None,
+) -> None:
+    """Label the training and validation questions with the capabilities they need, one JSON line a question.
+
+    Rules label them without --annotator (docs/annotation.md). `prismem evolve` does the same by itself.
+
+    Example: prismem data annotate --data locomo10.json --annotator openai:Qwen/Qwen3-8B@http://localhost:8000/v1
+    """
+    from prismem_core.jobs.data_annotation import annotate_data
+    from prismem_core.jobs.evaluation_job import check_writable
+    from prismem_core.jobs.settings import JobSettings, load_job_settings
+
+    job_sets, evolution_sets = parse_sets(sets, set(JobSettings.model_fields))
+    job, evolution = load_job_settings(
+        settings, merged(job_sets, model_values(annotator=annotator, budget=budget)), evolution_sets
+    )
+    if out is not None:
+        check_writable(out)  # before anything is paid for
+    rows, asked = annotate_data(
+        data,
+        parts_of(split, data, evolution.seed),
+        job,
+        cache,
+        lambda text: print(text, file=sys.stderr),
+        exclude=exclude,
+        corrections=corrections,
+    )
+    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    if out is None:
+        print(lines, end="")
+    else:
+        out.write_text(lines, encoding="utf-8")
+    agreeing = sum(row["primary"] == row["native"] for row in rows)
+    unusable = sum("problem" in row for row in rows)
+    print(
+        f"{len(rows):,} questions labelled by {asked['annotator']}: {agreeing:,} primaries are those of the native "
+        f"types, {unusable:,} without a valid annotation; {asked['calls']:,} calls, {asked['input_tokens']:,} tokens "
+        f"read, {asked['output_tokens']:,} written",
+        file=sys.stderr,
+    )
 
 
 def _show(diagnosis: Diagnosis) -> None:

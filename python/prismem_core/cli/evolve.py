@@ -10,6 +10,7 @@ import typer
 
 from prismem_core.cli.isolation import tell_isolation
 from prismem_core.cli.models import (
+    AnnotatorOption,
     BudgetOption,
     ChatOption,
     DesignerOption,
@@ -62,6 +63,7 @@ def evolve_command(
     judge: JudgeOption = None,
     designer: DesignerOption = None,
     embedder: EmbedderOption = None,
+    annotator: AnnotatorOption = None,
     budget: BudgetOption = None,
     record: RecordOption = None,
     replay: ReplayOption = None,
@@ -109,6 +111,7 @@ def evolve_command(
                     judge=judge,
                     designer=designer,
                     embedder=embedder,
+                    annotator=annotator,
                     record=record,
                     replay=replay,
                     budget=budget,

@@ -21,6 +21,12 @@ DesignerOption = Annotated[
 EmbedderOption = Annotated[
     str | None, typer.Option("--embedder", help="Embedder: auto, bge-small, hashing, or a model as for --chat.")
 ]
+AnnotatorOption = Annotated[
+    str | None,
+    typer.Option(
+        "--annotator", help="Model that labels training and validation questions, as for --chat (docs/annotation.md)."
+    ),
+]
 RecordOption = Annotated[
     Path | None, typer.Option("--record", help="Append every model call to this file, for --replay.")
 ]
@@ -43,6 +49,7 @@ def model_values(
     judge: str | None = None,
     designer: str | None = None,
     embedder: str | None = None,
+    annotator: str | None = None,
     record: Path | None = None,
     replay: Path | None = None,
     budget: list[str] | None = None,
@@ -53,6 +60,7 @@ def model_values(
         "judge": judge,
         "designer": designer,
         "embedder": embedder,
+        "annotator": annotator,
         "record": None if record is None else str(record.absolute()),
         "replay": None if replay is None else str(replay.absolute()),
         "budget": _budget(budget) or None,

@@ -177,9 +177,11 @@ class Archive:
             labels.flags.writeable = False
 
     def _evaluated(self, event: Evaluated) -> None:
-        program = self.program(event.program)
         # Test scores come after the end and drive nothing: no decision can read what is not kept.
-        if event.purpose != "test" and event.failure is None:
+        if event.purpose == "test":
+            return
+        program = self.program(event.program)
+        if event.failure is None:
             program.scores.update(event.scores)
             program.means.clear()
             program.full = program.full or event.purpose == "full"

@@ -96,12 +96,17 @@ def _go_on(evolution: Evolution, recipe: Recipe, seed_source: str, refinements: 
     evolution.emit(RunFinished(archive.next_iteration - 1, final, base, reason, routes))
 
 
+def check_seed(laboratory: Laboratory, source: str) -> None:
+    """ProgramError for a seed that is invalid; no model is called for it."""
+    verdict = laboratory.validate(source, None)
+    if not verdict.ok:
+        raise ProgramError(verdict.code, f"the seed program is invalid ({verdict.code}): {verdict.message}")
+
+
 def _plant(evolution: Evolution, source: str) -> None:
     """Iteration 0: the seed, validated and evaluated on both sets."""
     evolution.step(0, "validate")
-    verdict = evolution.laboratory.validate(source, None)
-    if not verdict.ok:
-        raise ProgramError(verdict.code, f"the seed program is invalid ({verdict.code}): {verdict.message}")
+    check_seed(evolution.laboratory, source)
     seed = program_id(0)
     evolution.emit(ProgramAdded(0, seed, None, source, _digest(source), "", "seed program", []))
     failure = evolution.evaluate_full(0, seed)

@@ -60,7 +60,7 @@ def evaluate_programs(
     task_ids = _task_ids(dataset, parts, part)
     sources = {name: start_source(name) for name in programs}
     if questions is not None:
-        _check_writable(questions)
+        check_writable(questions)
     announce(data_summary(dataset, parts))
     result: dict[str, Any] = {
         "data": {
@@ -137,7 +137,7 @@ def _check_interface(source: str, settings: JobSettings) -> None:
         raise ProgramError("forbidden_access", message, line)
 
 
-def _check_writable(path: Path) -> None:
+def check_writable(path: Path) -> None:
     """Refuse a file that cannot be written before the work that would fill it is done; leaves none behind."""
     known = path.exists()
     try:

@@ -15,7 +15,7 @@ from prismem_core.errors import CacheError, DataError, ProgramError, RunError, S
 from prismem_core.evolution.engine import evolve
 from prismem_core.evolution.laboratory import Observer
 from prismem_core.evolution.settings import EvolutionSettings, build_settings
-from prismem_core.evolution.task_laboratory import TaskLaboratory
+from prismem_core.jobs.annotation import label_run
 from prismem_core.jobs.final_measures import measure_on_test, unmeasured
 from prismem_core.jobs.isolation import Confinement, OnIsolation, confine, untold
 from prismem_core.jobs.models import with_moved_servers
@@ -30,7 +30,7 @@ from prismem_core.program.syntax import MAX_BYTES
 from prismem_core.roles.ledger import Ledger
 from prismem_core.runs.events import ProgramAdded
 from prismem_core.runs.run import MANIFEST, Manifest, Run, read_manifest
-from prismem_core.tasks.datasets import annotate, load, summary
+from prismem_core.tasks.datasets import load, summary
 from prismem_core.tasks.task import Dataset, Split
 
 LEDGER = "calls.jsonl"
@@ -221,7 +221,7 @@ def _prepare(job: EvolutionJob) -> tuple[Dataset, Split]:
             raise DataError(
                 f"the {part} part of data set {dataset.name!r} has no question; name its conversations with --split"
             )
-    return annotate(dataset, split), split
+    return dataset, split
 
 
 def _go_on(
@@ -249,15 +249,7 @@ def _go_on(
     ):
         watch(bench)
         observer = _InLedger(observer, bench.ledger)
-        laboratory = TaskLaboratory(
-            bench.evaluator,
-            bench.evaluator.tasks(split.train),
-            bench.evaluator.tasks(split.valid),
-            bench.sandbox,
-            bench.ledger,
-            bench.diagnostic_embedder,
-            job.job.interface,
-        )
+        laboratory = label_run(run, bench, split, job.start, observer)
         try:
             if not run.finished:
                 evolve(laboratory, bench.designer(), job.start, job.evolution, run, observer)

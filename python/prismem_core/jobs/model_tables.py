@@ -12,7 +12,7 @@ from prismem_core.errors import SettingsError
 from prismem_core.evolution.settings import unknown_setting
 from prismem_core.roles.budget import Allowance
 
-ROLES = ("task", "judge", "reflection", "coding", "embedding")
+ROLES = ("task", "judge", "reflection", "coding", "embedding", "annotator")
 LEDGER_ROLES: Mapping[str, str] = {"task": "chat", "embedding": "embedder"}
 """What the ledger calls a role, where that is not its name here."""
 
@@ -20,7 +20,13 @@ OFFLINE_NAMES: Mapping[str, tuple[str, ...]] = {
     "judge": ("offline", "lexical"),
     "embedding": ("offline", "auto", "bge-small", "hashing"),
 }
-MAX_TOKENS: Mapping[str, int] = {"task": 8192, "judge": 8192, "reflection": 65_536, "coding": 65_536}
+MAX_TOKENS: Mapping[str, int] = {
+    "task": 8192,
+    "judge": 8192,
+    "reflection": 65_536,
+    "coding": 65_536,
+    "annotator": 8192,
+}
 """Output tokens of a call (P section B.2)."""
 
 _FLOATS = ("temperature", "requests_per_minute", "timeout_seconds", "deadline_seconds", "price_input", "price_output")

@@ -197,7 +197,14 @@ def with_moved_servers(settings: JobSettings, moved: Sequence[str]) -> JobSettin
                 raise SettingsError(f"--moved {pair!r}: {new!r} is no URL of a server; write OLD_URL=NEW_URL")
         # What a flag named stands in the tables now.
         settings = settings.model_copy(
-            update={"models": models, "chat": None, "judge": None, "designer": None, "embedder": None}
+            update={
+                "models": models,
+                "chat": None,
+                "judge": None,
+                "designer": None,
+                "embedder": None,
+                "annotator": None,
+            }
         )
     return settings
 

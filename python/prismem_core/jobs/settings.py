@@ -36,6 +36,9 @@ class JobSettings(BaseModel):
     embedder: str | None = Field(
         None, description="embedder: auto (bge-small where the extra `offline` is installed), bge-small, hashing, ..."
     )
+    annotator: str | None = Field(
+        None, description="annotator of capabilities: offline (rules), openai:MODEL@URL or vllm:MODEL"
+    )
     reranker: bool = Field(True, description="the embedded reader uses its cross-encoder where it is installed")
     score: Literal["auto", "offline", "judge"] = Field(
         "auto", description="the score that drives selection; auto: the judge's where a model judges"
@@ -59,6 +62,9 @@ class JobSettings(BaseModel):
     )
     segment_chars: int = Field(12_000, ge=200, description="characters of an extraction segment")
     output_retries: int = Field(2, ge=0, le=10, description="times a malformed reply is asked for again")
+    annotation_retries: int = Field(
+        2, ge=0, le=10, description="times an annotation out of form is asked for again; then the native type counts"
+    )
     prompt_chars: int = Field(
         200_000, ge=20_000, description="characters of a prompt of the designer's models; longer ones show less"
     )
@@ -83,7 +89,14 @@ class JobSettings(BaseModel):
     def model(self, role: str) -> ModelSettings:
         """The settings of a role's model: what `[job]` or a flag names comes before the role's table."""
         table = self.models.get(role)
-        named = {"task": self.chat, "judge": self.judge, "embedding": self.embedder}.get(role, self.designer)
+        named = {
+            "task": self.chat,
+            "judge": self.judge,
+            "embedding": self.embedder,
+            "annotator": self.annotator,
+            "reflection": self.designer,
+            "coding": self.designer,
+        }[role]
         if named is None:
             if table is None and role == "embedding":
                 return ModelSettings(model="auto")

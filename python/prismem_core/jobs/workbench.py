@@ -28,7 +28,7 @@ from prismem_core.roles.protocols import Chat, Embedder
 from prismem_core.roles.roles import Roles
 from prismem_core.tasks.task import Dataset
 
-CALL_STAGES = ("extract", "plan", "answer", "ask", "embed", "judge", "reflect", "code", "route")
+CALL_STAGES = ("extract", "plan", "answer", "ask", "embed", "judge", "reflect", "code", "route", "annotate")
 
 
 class Workbench:
@@ -99,6 +99,17 @@ class Workbench:
             coding_tokens=self.clients.max_tokens("coding"),
             prompt_chars=self.settings.prompt_chars,
         )
+
+    def annotator(self) -> CachedChat | None:
+        """The model that labels questions; None where rules do."""
+        chat = self.clients.chats["annotator"]
+        return None if chat is None else self._cached("annotator", chat)
+
+    def relabel(self, dataset: Dataset) -> None:
+        """Evaluate on the same data set with other labels from now on."""
+        self.dataset = dataset
+        scoring, clock = self.evaluator.scoring, self.pipeline.clock
+        self.evaluator = Evaluator(self.pipeline, dataset, self.roles.judge, scoring, clock)
 
     def _scoring(self, known: Collection[str] | None) -> Scoring:
         chat, score = self.clients.chats["judge"], self.settings.score
@@ -183,7 +194,7 @@ def role_identities(settings: JobSettings) -> dict[str, str]:
         "embedder": embedder,
         "judge": judge_identity(named["judge"]) if "judge" in remote else offline.judge.identity,
         "diagnostic_embedder": embedder if "embedding" in remote else offline.diagnostic_embedder.identity,
-        **{role: named[role] for role in ("reflection", "coding") if role in remote},
+        **{role: named[role] for role in ("reflection", "coding", "annotator") if role in remote},
     }
 
 

@@ -38,6 +38,25 @@ class Event:
 
 
 @dataclass(frozen=True)
+class TasksAnnotated(Event):
+    """The labels that a model gave the training and validation tasks, `[id, primary, [secondaries]]` as in
+    `run_started`; only where a model annotates.
+
+    `agreeing` counts the primaries that are those of the native types. `fallen_back` maps each task without a valid
+    annotation to what was wrong with the last reply: its primary is that of its native type and it has no secondaries.
+    A resumed run takes these labels and asks for none.
+    """
+
+    name: ClassVar[str] = "tasks_annotated"
+    checkpoint: ClassVar[bool] = True
+
+    annotator: str
+    labels: Sequence[Sequence[Any]]
+    agreeing: int
+    fallen_back: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class RunStarted(Event):
     """The start: strategy, settings, designer and the labelled tasks `[id, primary, [secondaries]]` of both sets."""
 
@@ -230,6 +249,7 @@ _SCALARS = frozenset((float, int, str, bool, type(None)))
 EVENTS: dict[str, type[Event]] = {
     kind.name: kind
     for kind in (
+        TasksAnnotated,
         RunStarted,
         ProgramAdded,
         Evaluated,

@@ -20,6 +20,7 @@ from prismem_core.runs.events import (
     RunFinished,
     RunStarted,
     SpecialistsChanged,
+    TasksAnnotated,
 )
 from prismem_core.runs.isolation import isolation_from_json
 from prismem_core.runs.run import RunRecord
@@ -84,6 +85,7 @@ def contents(
         "settings": dict(record.manifest.settings),
         "job": dict(record.manifest.extra),
         "scores": scores,
+        "annotation": _annotation(record),
         "routing": scores[TEST].get(ROUTER, {}).get("routing"),
         "test_failures": {
             e.program: dict(e.failure)
@@ -187,6 +189,21 @@ def _scores(record: RunRecord, started: RunStarted | None) -> dict[str, dict[str
         if isinstance(event, Evaluated) and event.purpose == TEST:
             scores[TEST][event.program] = {k: v for k, v in event.details.items() if k != "usage"}
     return scores
+
+
+def _annotation(record: RunRecord) -> dict[str, Any] | None:
+    """Labels that a model gave: how often each capability is primary and secondary, what fell back; None by rules."""
+    event = next((e for e in record.events if isinstance(e, TasksAnnotated)), None)
+    if event is None:
+        return None
+    return {
+        "annotator": event.annotator,
+        "questions": len(event.labels),
+        "primary": {str(c): sum(primary == c for _, primary, _ in event.labels) for c in CAPABILITIES},
+        "secondary": {str(c): sum(c in secondary for _, _, secondary in event.labels) for c in CAPABILITIES},
+        "agreeing": event.agreeing,
+        "fallen_back": dict(event.fallen_back),
+    }
 
 
 def _means(scores: Mapping[str, float], primary: Mapping[str, str]) -> dict[str, Any]:

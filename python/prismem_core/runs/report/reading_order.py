@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from prismem_core.runs.report.annotation import annotation_tables
 from prismem_core.runs.report.contents import Contents
 from prismem_core.runs.report.routing import routing_tables
 from prismem_core.runs.report.tables import (
@@ -28,7 +29,7 @@ def all_tables(report: Contents) -> Sequence[Table]:
         rejection_table(report),
     ]
     more = [table for table in found if table is not None]
-    return [*score_tables(report), *routing_tables(report), *more, lineage_table(report)]
+    return [*score_tables(report), *routing_tables(report), *more, *annotation_tables(report), lineage_table(report)]
 
 
 def short_tables(report: Contents) -> Sequence[Table]:
