@@ -83,6 +83,12 @@ def test_the_report_shows_the_router_in_all_three_faces(whole: Path) -> None:
     assert report.data["scores"]["test"]["router"]["score"] is not None
     share = f"{routing['agreeing']} of {routing['questions']} agree with the native type"
     text = markdown(report)
+    test = {name: entry["score"] for name, entry in report.data["scores"]["test"].items()}
+    gains = report.data["carry_over"]["router"]
+    assert gains["over_start"]["mean"] == pytest.approx(test["router"] - test["n00"])
+    assert gains["over_best"]["mean"] == pytest.approx(test["router"] - test[report.best])
+    assert gains["over_best"]["low"] <= gains["over_best"]["mean"] <= gains["over_best"]["high"]
+    assert f"Question by question it scores {gains['over_start']['mean']:+.3f} [" in text
     assert "## The router on the test questions" in text and share in text
     console = make_console()
     with console.capture() as shown:

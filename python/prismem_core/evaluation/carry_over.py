@@ -61,6 +61,19 @@ def carry_over(
     return {**told, "findings": _findings(told) if intervals else []}
 
 
+def router_gains(
+    scores: Mapping[str, Mapping[str, Scores]], router: str, start: str, best: str, *, intervals: bool = True
+) -> dict[str, Any]:
+    """What routing gains on the test questions over start and best program (`over_start`, `over_best`), by question;
+    estimates as those of `carry_over`.
+    """
+    measure, test = _Measure(intervals and statistics_installed()), scores.get(TEST, {})
+    return {
+        name: measure.mean(_gains(test.get(router, {}), test.get(program, {})))
+        for name, program in (("over_start", start), ("over_best", best))
+    }
+
+
 def _gains(result: Scores, reference: Scores) -> list[float]:
     return [result[task] - reference[task] for task in result if task in reference]
 

@@ -1,5 +1,6 @@
-"""The test questions, put to start, base and result once every decision has been made; with strategy `router` also to all
-programs together, each question to the specialist of its capability.
+"""The test questions, put to start, base and result once every decision has been made.
+
+With strategy `router` they are also put to all programs together, each to the specialist of its capability.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from prismem_core.errors import RunError
-from prismem_core.evaluation.carry_over import carry_over
+from prismem_core.evaluation.carry_over import carry_over, router_gains
 from prismem_core.jobs.evolution_job import LEDGER
 from prismem_core.jobs.model_tables import build_models
 from prismem_core.jobs.models import prices
@@ -15,6 +15,7 @@ from prismem_core.jobs.reuse_account import reuse_account
 from prismem_core.jobs.reuse_checks import read_reuse_checks
 from prismem_core.roles.budget import Price
 from prismem_core.roles.ledger import Ledger
+from prismem_core.runs.events import ROUTER
 from prismem_core.runs.report.contents import Contents, contents, shown, task_scores
 from prismem_core.runs.report.markdown import markdown
 from prismem_core.runs.run import Manifest, read_run
@@ -30,7 +31,10 @@ def load_report(directory: Path, *, intervals: bool = True) -> Contents:
     record, ledger = read_run(directory), Ledger(directory / LEDGER, read_only=True)
     checks = read_reuse_checks(directory)
     counts = None if checks is None else checks.to_dict()
-    carried = carry_over(task_scores(record), *shown(record), intervals=intervals)
+    scores, (start, base, result) = task_scores(record), shown(record)
+    carried = carry_over(scores, start, base, result, intervals=intervals)
+    if ROUTER in scores["test"]:
+        carried["router"] = router_gains(scores, ROUTER, start, result, intervals=intervals)
     return contents(record, ledger, reuse_account(record, ledger), counts, _prices(record.manifest), carried)
 
 

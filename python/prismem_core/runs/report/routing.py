@@ -7,7 +7,7 @@ from typing import Any
 
 from prismem_core.runs.events import ROUTER
 from prismem_core.runs.report.contents import Contents
-from prismem_core.runs.report.tables import Table, number
+from prismem_core.runs.report.tables import Table, estimate, left_out_note, number
 from prismem_core.tasks.capability import CAPABILITIES
 
 MODES: Mapping[str, str] = {
@@ -44,12 +44,23 @@ def _scores(report: Contents) -> Table:
     ):
         values = [None if summary is None else summary[key] for summary in shown.values()]
         rows.append(_row(name, programs[ROUTER]["questions"], values))
-    return Table(
-        "The router on the test questions",
-        ("capability", "questions", *shown, f"{ROUTER} - {report.best}"),
-        tuple(rows),
+    measured = {name: summary for name, summary in shown.items() if summary is not None}
+    notes = [
         "Every question is answered by the specialist of its capability, with the memory that program built.",
-    )
+        _gain_note(report),
+        left_out_note(measured),
+    ]
+    columns = ("capability", "questions", *shown, f"{ROUTER} - {report.best}")
+    return Table("The router on the test questions", columns, tuple(rows), " ".join(filter(None, notes)))
+
+
+def _gain_note(report: Contents) -> str:
+    """What routing gains, question by question; "" where that was not reckoned."""
+    gains = (report.data["carry_over"] or {}).get("router")
+    if gains is None:
+        return ""
+    over = f"{estimate(gains['over_start'], True)} over the start"
+    return f"Question by question it scores {over} and {estimate(gains['over_best'], True)} over {report.best}."
 
 
 def _row(name: str, questions: int, values: list[float | None]) -> tuple[str, ...]:
