@@ -129,7 +129,7 @@ class Scripted:
         self._ledger = ledger
 
     def run(
-        self, program: Program, histories: Mapping[str, History], questions: Sequence[tuple[str, str]]
+        self, program: Program, histories: Mapping[str, History], questions: Sequence[tuple[str, str]], *, every: bool
     ) -> PipelineResult:
         self.asked.append((program.source, [question for _, question in questions]))
         self._ledger.record("chat", "answer", "k", 1, 1)

@@ -12,12 +12,15 @@ from tests.scripted_server.fixture import ScriptedServer, scripted_server, serve
 
 from prismem_core.clients.offline.chat import OfflineChat
 from prismem_core.errors import RoleError
+from prismem_core.evolution.archive import Archive
 from prismem_core.evolution.laboratory import SilentObserver
 from prismem_core.jobs.evolution_job import EvolutionJob, resume_run, start_run
 from prismem_core.jobs.reports import load_report
 from prismem_core.roles.protocols import ChatReply, ChatRequest
 from prismem_core.runs.report.markdown import markdown
 from prismem_core.runs.report.terminal import make_console, render
+from prismem_core.runs.run import read_run
+from prismem_core.tasks.capability import CAPABILITIES
 from prismem_core.tasks.datasets import load
 
 __all__ = ["scripted_server", "server_process"]
@@ -191,3 +194,9 @@ def test_invalid_predictions_are_asked_again_counted_and_go_to_the_best_program(
     assert "no valid prediction" in markdown(report)
     same = [e for e in journal(run) if e["event"] == "evaluated" and e["program"] == final and e["purpose"] == "test"]
     assert routed(run)["scores"] == same[0]["scores"]
+
+
+def test_a_finished_run_is_read_again_with_its_router(whole: Path) -> None:
+    archive = Archive(read_run(whole).events)
+    assert archive.finished is not None and set(archive.finished.routes) == {str(c) for c in CAPABILITIES}
+    assert "router" not in archive.programs

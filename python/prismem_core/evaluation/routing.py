@@ -105,7 +105,8 @@ def evaluate_routed(
     """Outcomes of `task_ids`, each answered by the program of its `chosen` capability and scored as one system.
 
     `chosen` also has the twins of the tasks (`Evaluator.with_twins`), whose answers come from their own programs.
-    `programs` are those of the routes by id. Errors as those of `Evaluator.evaluate`.
+    `programs` are those of the routes by id. A program that breaks on a question is tried on every other. Errors as
+    those of `Evaluator.evaluate`.
     """
     tasks, order = evaluator.with_twins(task_ids)
     groups: dict[str, list[Task]] = {}
