@@ -26,7 +26,7 @@ import numpy as np
 
 import prismem_core
 from prismem_core import ops
-from prismem_core.errors import PrismemError
+from prismem_core.errors import DataError, PrismemError
 from prismem_core.evaluation.cases import Case
 from prismem_core.evaluation.compaction import VERSION, CaseTexts, spans_of
 from prismem_core.evaluation.diagnostics import normalised
@@ -189,6 +189,8 @@ def run(
     """Measure the training questions of a data set under each program: the entry and all faults."""
     dataset = load(data)
     split = dataset.split(None if split_name is None else read_split(split_name, dataset))
+    if not split.train:
+        raise DataError(f"the train part of data set {dataset.name!r} has no question; name a split with --split")
     dataset = annotate(dataset, split)
     settings = build_job_settings({})
     found: dict[str, Any] = {}

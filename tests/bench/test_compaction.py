@@ -106,8 +106,12 @@ def test_the_training_questions_are_measured_and_the_entry_replaced(
     assert [own["name"] for own in json.loads(results.read_text())] == sorted(["another", entry["name"]])
 
 
-def test_errors_say_what_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_say_what_is_wrong(small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    empty = tmp_path / "split.json"
+    empty.write_text(json.dumps({"train": [], "valid": [], "test": [load(small).tasks[0].history_id]}))
     assert compaction.main(["--data", "no/such/file"]) == 3
     assert "no/such/file" in capsys.readouterr().err
+    assert compaction.main(["--data", str(small), "--split", str(empty)]) == 3
+    assert "the train part of data set" in capsys.readouterr().err
     assert compaction.main(["--data", "sample", "--programs", "no_such_program"]) == 3
     assert "no program at no_such_program" in capsys.readouterr().err
