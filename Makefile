@@ -109,7 +109,7 @@ $(VENV)/.base: $(SOURCES) | $(BIN)/python
 	touch $@
 
 $(VENV)/.offline: $(VENV)/.base
-	$(BIN)/python -m pip install --quiet --editable '.[offline]'
+	$(BIN)/python -m pip install --quiet --editable '.[offline,statistics]'
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.base
