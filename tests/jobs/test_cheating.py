@@ -114,7 +114,7 @@ def test_stored_answers_win_only_where_they_were_stored(tmp_path: Path, make_job
     assert "knew the others by heart" in finding and "by heart" in markdown(report)
     text = markdown(report)
     assert "## What carries over" in text
-    [line] = [line for line in text.splitlines() if line.startswith("| n00 (start and base and result) |")]
+    [line] = [line for line in text.splitlines() if line.startswith("| n00: above the test questions |")]
     assert f"{gap['mean']:+.3f} [{gap['low']:+.3f}, {gap['high']:+.3f}]" in line
 
 

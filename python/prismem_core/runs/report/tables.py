@@ -57,7 +57,7 @@ def score_tables(report: Contents) -> list[Table]:
         broken = report.data["test_failures"].items() if part == "test" else ()
         notes = [left_out_note(shown), *(f"{program} broke on {f['message']}." for program, f in broken)]
         tables.append(Table(f"Scores on {_TITLES[part]}", columns, tuple(rows), " ".join(filter(None, notes))))
-    return [*tables, *(table for table in (_official_table(report),) if table is not None), *carry_over_tables(report)]
+    return [*tables, *(table for table in (_official_table(report), carry_over_table(report)) if table is not None)]
 
 
 def _shown(report: Contents, programs: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
@@ -93,33 +93,40 @@ def left_out_note(summaries: Mapping[str, Mapping[str, Any]]) -> str:
     return f"Left out of the means, {'. '.join(said)}." if said else ""
 
 
-def carry_over_tables(report: Contents) -> list[Table]:
+def carry_over_table(report: Contents) -> Table | None:
     """How much of what was gained on the questions that drove selection carries over to the test questions."""
     told = report.data["carry_over"]
-    if told is None or not told["programs"]:
-        return []
+    if told is None:
+        return None
+    last = "result" if report.final else "best so far"
     rows = []
+    gaps = []
     for row in told["programs"]:
-        means = (estimate(row[part]) for part in _TITLES)
-        gaps = (estimate(row["gaps"][part], True) for part in ("train", "valid"))
-        rows.append((f"{row['program']} ({' and '.join(row['roles'])})", *means, *gaps))
-    columns = ("program", "train", "valid", "test", "train - test", "valid - test")
-    tables = [Table("What carries over", columns, tuple(rows), _carry_over_note(told) if not told["gains"] else "")]
-    if told["gains"]:
-        gains = [
-            (f"gain over {name.removeprefix('over_')}", *(estimate(found[part], True) for part in _TITLES))
-            for name, found in told["gains"].items()
-        ]
-        if told["excess"]:
-            excess = (estimate(told["excess"][part], True) for part in ("train", "valid"))
-            gains.append(("more gained over start than on test", *excess, "-"))
-        title = "Gain of the result, question by question"
-        tables.append(Table(title, ("gain", *_TITLES), tuple(gains), _carry_over_note(told)))
-    return tables
+        roles = (last if role == "result" else role for role in row["roles"])
+        name = f"{row['program']} ({' and '.join(roles)})"
+        if any(row[part] is not None for part in _TITLES):
+            rows.append((name, *(estimate(row[part]) for part in _TITLES)))
+        if any(row["gaps"].values()):
+            own = (estimate(row["gaps"][part], True) for part in ("train", "valid"))
+            gaps.append((f"{row['program']}: above the test questions", *own, "-"))
+    if not rows:
+        return None
+    gains = [
+        (f"gain over {name.removeprefix('over_')}", *(estimate(found[part], True) for part in _TITLES))
+        for name, found in told["gains"].items()
+    ]
+    if any(told["excess"].values()):
+        excess = (estimate(told["excess"][part], True) for part in ("train", "valid"))
+        gains.append(("gain over start: above the test questions", *excess, "-"))
+    columns = ("program, or difference", *_TITLES)
+    return Table("What carries over", columns, (*rows, *gaps, *gains), _carry_over_note(told))
 
 
 def _carry_over_note(told: Mapping[str, Any]) -> str:
-    words = "Means over questions. No test question drove selection: answers that a program has stored show as a gap."
+    words = (
+        "Means over questions; gains are those of the result, question by question. No test question drove selection: "
+    )
+    words += "answers that a program has stored show as a gap."
     if told["intervals"]:
         words += (
             f" In brackets: {told['level']:.0%} intervals, a bootstrap over questions; `prismem report` of several "
