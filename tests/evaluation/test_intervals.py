@@ -10,7 +10,13 @@ import numpy as np
 import pytest
 
 from prismem_core.errors import ArgumentError, SettingsError
-from prismem_core.evaluation.intervals import Interval, difference_interval, interval, paired_interval
+from prismem_core.evaluation.intervals import (
+    Interval,
+    difference_interval,
+    grouped_interval,
+    interval,
+    paired_interval,
+)
 
 
 def test_an_interval_covers_the_true_mean_about_as_often_as_it_says() -> None:
@@ -65,6 +71,29 @@ def test_differences_of_two_samples_are_not_paired() -> None:
     assert flat.low is not None and flat.high is not None and 0.59 < flat.low < flat.high < 0.91
     with pytest.raises(ArgumentError, match="at least one finite value"):
         difference_interval([], [1.0])
+
+
+def test_groups_count_alike_and_are_resampled_by_themselves() -> None:
+    rng = np.random.default_rng(6)
+    draws = [(rng.normal(0.2, 0.1, 60), rng.normal(0.8, 0.3, 12)) for _ in range(100)]
+    found = [grouped_interval([one.tolist(), other.tolist()]) for one, other in draws]
+    covered = sum(f.low <= 0.5 <= f.high for f in found if f.low is not None and f.high is not None)
+    assert 86 <= covered <= 100
+    # That the groups differ is no chance, and adds nothing to the interval.
+    near = grouped_interval([[0.0, 0.01] * 20, [0.99, 1.0] * 20])
+    assert near.low is not None and near.high is not None and near.high - near.low < 0.005
+    assert grouped_interval([[0.0, 0.0, 0.0], [1.0, 1.0]]) == Interval(0.5, 0.5, 0.5, 5)
+    assert grouped_interval([[0.0], [1.0]]) == Interval(0.5, None, None, 2)
+    assert grouped_interval([[0.0], [1.0, 1.0]]) == Interval(0.5, 0.5, 0.5, 3)
+    # A group of one value shifts the interval of the other and adds nothing to it.
+    one = rng.random(30).tolist()
+    alone, beside = interval(one), grouped_interval([one, [0.0]])
+    assert alone.low is not None and beside.low is not None
+    assert beside.low == pytest.approx(alone.low / 2)
+    with pytest.raises(ArgumentError, match="at least one group"):
+        grouped_interval([])
+    with pytest.raises(ArgumentError, match="at least one finite value"):
+        grouped_interval([[0.1], []])
 
 
 @pytest.mark.parametrize("values", [[], [float("nan")], [[0.1], [0.2]]])

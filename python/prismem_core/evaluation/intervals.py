@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -66,6 +67,29 @@ def difference_interval(
     if np.ptp(one) == 0 and np.ptp(other) == 0:
         return Interval(centre, centre, centre, smaller)
     return Interval(centre, *_bootstrap((one, other), _difference, seed, level), smaller)
+
+
+def grouped_interval(groups: Sequence[Sequence[float]], *, seed: int = 0, level: float = LEVEL) -> Interval:
+    """The mean of the means of groups that count alike, such as capabilities, with its interval.
+
+    Each group is resampled by itself, so that none is left out of a resample; one of a single value adds no spread. `n`
+    counts all values. Otherwise as `interval`.
+    """
+    samples = [_checked("grouped_interval", values) for values in groups]
+    if not samples:
+        raise ArgumentError("grouped_interval: expected at least one group of values, got none")
+    means = [mean(sample.tolist()) for sample in samples]
+    centre, size = mean(means), sum(len(sample) for sample in samples)
+    spread = [number for number, sample in enumerate(samples) if np.ptp(sample) > 0]
+    if not spread:
+        none = all(len(sample) < 2 for sample in samples)
+        return Interval(centre, None, None, size) if none else Interval(centre, centre, centre, size)
+    still = math.fsum(value for number, value in enumerate(means) if number not in spread)
+
+    def overall(*drawn: NDArray[np.float64], axis: int = -1) -> Any:
+        return (still + sum(np.mean(own, axis=axis) for own in drawn)) / len(samples)
+
+    return Interval(centre, *_bootstrap(tuple(samples[number] for number in spread), overall, seed, level), size)
 
 
 def _checked(name: str, values: Sequence[float]) -> NDArray[np.float64]:

@@ -111,7 +111,7 @@ def contents(
             if isinstance(e, IterationFinished)
         ],
         "rejections": _rejections(record),
-        "calls": _calls(record, ledger),
+        "calls": call_counts(record, ledger),
         "models": {} if ledger is None else model_usage(ledger, prices or {}),
         "reuse": {"steps": list(reuse), "total": _reuse_total(reuse)},
         "reuse_check": reuse_check,
@@ -256,7 +256,7 @@ def _logical(record: RunRecord) -> dict[str, Mapping[str, Any]]:
     return usage
 
 
-def _calls(record: RunRecord, ledger: Ledger | None) -> dict[str, Any]:
+def call_counts(record: RunRecord, ledger: Ledger | None) -> dict[str, Any]:
     """Calls made against calls a run without reuse would have made (the evaluations alone, diagnostics apart)."""
     logical: dict[str, Usage] = {}
     embedded = Usage()
