@@ -32,21 +32,25 @@ def run(seeds: int, sweep_seeds: int, workers: int, *, calibration: bool = True,
     """The record of the whole study: calibration, main comparison, null world and sweeps."""
     # Bootstrap needs an optional library; better to be told so before the simulation than after it.
     interval([0.0, 1.0])
-    began = time.monotonic()
+    began, commit = time.monotonic(), machine.commit()
     axes = study.sweeps() if sweeps else {}
     wanted = {setting: sweep_seeds for points in axes.values() for setting in points.values()}
-    wanted |= dict.fromkeys(study.NULL_WORLDS.values(), seeds) | {study.MAIN: seeds}
+    # Without noise the strategies agree seed by seed or differ by what is plain to see; fewer seeds tell it.
+    null = {name: seeds if setting.rates.noise else sweep_seeds for name, setting in study.NULL_WORLDS.items()}
+    wanted |= {setting: null[name] for name, setting in study.NULL_WORLDS.items()}
+    wanted |= dict.fromkeys(study.WORLDS.values(), seeds)
     with study.processes(workers) as pool:
         calibrated: dict[str, Any] = {"target": study.CALIBRATED_SHARE, "tradeoffs": study.MAIN.rates.tradeoffs}
         if calibration:
             _say("calibrating the share of trade-offs ...")
             share, counts = study.calibrate(pool)
             calibrated |= {"found": share, **counts.to_json()}
+            even = study.count_revisions(pool, study.EQUAL_EFFORT.rates, study.CALIBRATION_SEEDS)
+            calibrated["equal effort"] = even.to_json()
         results = study.simulate(pool, wanted, _progress(sum(wanted.values()) * len(study.STRATEGIES), began))
-    main = results[study.MAIN]
     return {
         "format": FORMAT,
-        "commit": commit(),
+        "commit": commit,
         "versions": machine.versions({"numpy", "scipy"}),
         "cores": machine.usable_cores(),
         "workers": workers,
@@ -54,7 +58,14 @@ def run(seeds: int, sweep_seeds: int, workers: int, *, calibration: bool = True,
         "rates": asdict(study.MAIN.rates),
         "budget": asdict(study.MAIN.budget),
         "calibration": calibrated,
-        "main": {**report.summary(main), "details": report.details(main), "order": report.order(main)},
+        "worlds": {
+            name: {
+                **report.summary(results[setting]),
+                "details": report.details(results[setting]),
+                "order": report.order(results[setting]),
+            }
+            for name, setting in study.WORLDS.items()
+        },
         "null": {name: report.summary(results[setting]) for name, setting in study.NULL_WORLDS.items()},
         "sweeps": {
             axis: {
@@ -85,8 +96,8 @@ def _say(text: str) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the study and print its tables; exit code 0 whatever comes out."""
     parser = argparse.ArgumentParser(prog="python -m bench.evolve", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--seeds", type=_count, help="seeds of the main study and the null world; 1000 by default")
-    parser.add_argument("--sweep-seeds", type=_count, help="seeds of each point of a sweep; a fifth of --seeds")
+    parser.add_argument("--seeds", type=_count, help="seeds of each strategy and world; 1000 by default")
+    parser.add_argument("--sweep-seeds", type=_count, help="seeds of each point of a sweep; a tenth of --seeds")
     parser.add_argument("--quick", action="store_true", help="20 seeds, no calibration, no sweeps: seconds")
     parser.add_argument("--workers", type=_count, default=machine.usable_cores(), help="processes; one a core")
     parser.add_argument("--results", type=Path, help="a JSON file for the record; replaced as a whole")
@@ -101,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parser.error(f"--results: there is no directory {given.results.parent}; make it first")
         record = run(
             seeds,
-            given.sweep_seeds or max(2, seeds // 5),
+            given.sweep_seeds or max(2, seeds // 10),
             given.workers,
             calibration=not given.quick,
             sweeps=not given.quick,

@@ -51,14 +51,15 @@ def order(results: Results) -> dict[str, Any]:
 
 def markdown(record: Mapping[str, Any]) -> str:
     """The tables of docs/simulation.md, from a record of results."""
-    main = record["main"]
-    parts = [
-        f"{main['seeds']} seeds a strategy; the seed program scores {main['start']:.2f} points on the mean.",
-        _final_table(main),
-        _order_text(main["order"]),
-        "The null world, `prismem` minus:",
-        _differences_table("null world", record["null"]),
-    ]
+    parts = []
+    for name, world in record["worlds"].items():
+        parts += [
+            f"World `{name}`, {world['seeds']} seeds a strategy; the seed program scores {world['start']:.2f}.",
+            _final_table(world),
+            _order_text(world["order"]),
+        ]
+    seeds = ", ".join(str(point["seeds"]) for point in record["null"].values())
+    parts += [f"The null world ({seeds} seeds), `prismem` minus:", _differences_table("null world", record["null"])]
     for axis, points in record["sweeps"].items():
         seeds = next(iter(points.values()))["seeds"]
         parts += [f"Sweep over {axis}, {seeds} seeds a point, `prismem` minus:", _differences_table(axis, points)]

@@ -35,6 +35,15 @@ class Setting:
 
 
 MAIN = Setting()
+EQUAL_EFFORT = Setting(replace(MAIN.rates, plain_share=0.2))
+"""A revision moves as many points in all whether it is plain or a trade-off: a fifth on each of five capabilities."""
+CLEAN_MERGE = Setting(replace(EQUAL_EFFORT.rates, interference=0.0))
+"""And nothing of what a specialist gave up comes along when its gain is merged."""
+WORLDS: Mapping[str, Setting] = {
+    "main": MAIN,
+    "equal effort": EQUAL_EFFORT,
+    "equal effort, clean merge": CLEAN_MERGE,
+}
 _NULL = replace(MAIN.rates, tradeoffs=0.0, secondaries=(1.0, 0.0, 0.0))
 NULL_WORLDS: Mapping[str, Setting] = {
     "noise 0.1, T3 = 3": Setting(_NULL),
@@ -55,14 +64,16 @@ def sweeps() -> dict[str, dict[str, Setting]]:
         "share of trade-offs": ("tradeoffs", (0.0, 0.25, 0.5, MAIN.rates.tradeoffs, 0.9, 1.0)),
         "noise": ("noise", (0.0, 0.05, 0.1, 0.2, 0.4, 1.0)),
         "label noise": ("label_noise", (0.0, 0.1, 0.25, 0.5, 1.0)),
-        "share of a plain revision": ("plain_share", (0.2, 0.5, 1.0)),
+        "share of a plain revision": ("plain_share", (0.0, 0.2, 0.35, 0.5, 1.0)),
         "chance of success": ("success", (0.25, 0.5, 0.75)),
-        "misreading": ("misreading", (0.0, 0.2, 0.4, 0.8)),
-        "least fidelity": ("least_fidelity", (0.0, 0.25, 0.5, 1.0)),
-        "interference": ("interference", (0.0, 0.3, 0.6, 1.0)),
+        "misreading": ("misreading", (0.0, 0.2, 0.8)),
+        "least fidelity": ("least_fidelity", (0.0, 0.5, 1.0)),
+        "interference": ("interference", (0.0, 0.15, 0.3, 0.6)),
     }
+    main: dict[str, Any] = vars(MAIN.rates)
     found: dict[str, dict[str, Setting]] = {
-        axis: {f"{value:g}": Setting(_with(name, value)) for value in values} for axis, (name, values) in axes.items()
+        axis: {f"{value:g}": Setting(Rates(**{**main, name: value})) for value in values}
+        for axis, (name, values) in axes.items()
     }
     found["budget T"] = {
         str(b.T1 + b.T2 + b.T3): Setting(MAIN.rates, b)

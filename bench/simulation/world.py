@@ -162,7 +162,7 @@ class World:
 
 def readable(skills: Floats) -> Floats:
     """Skills as a source spells them: six decimals, inside the range where logits are tame."""
-    return np.round(np.clip(skills, LEAST, MOST), 6).astype(np.float64)
+    return np.asarray(np.round(np.clip(skills, LEAST, MOST), 6), dtype=np.float64)
 
 
 def source_of(skills: Floats) -> str:
