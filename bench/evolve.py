@@ -1,9 +1,10 @@
 """Simulate the search: thousands of runs of the real engine in worlds where revisions trade one capability for another.
 
-    python -m bench.evolve [--seeds N] [--quick] [--results FILE]
+    python -m bench.evolve [--seeds N] [--quick] [--keep DIR] [--results FILE]
 
 docs/simulation.md states the model. The same options give the same numbers on every machine and whatever the number of
-processes. Ctrl-C ends the study; a file of results is written only when it is complete.
+processes. Ctrl-C ends the study; a file of results is written only when it is complete, and with --keep the next call
+goes on.
 """
 
 from __future__ import annotations
@@ -18,28 +19,39 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from prismem_core.errors import PrismemError
+from prismem_core.errors import ArgumentError, PrismemError
 from prismem_core.evaluation.intervals import interval
 from prismem_core.runs.provenance import commit
 
 from . import machine
 from .simulation import report, study
+from .simulation.kept import Kept
 
 FORMAT = 1
 
 
-def run(seeds: int, sweep_seeds: int, workers: int, *, calibration: bool = True, sweeps: bool = True) -> dict[str, Any]:
+def run(
+    seeds: int,
+    sweep_seeds: int,
+    workers: int,
+    keep: Path | None = None,
+    *,
+    calibration: bool = True,
+    sweeps: bool = True,
+) -> dict[str, Any]:
     """The record of the whole study: calibration, main comparison, null world and sweeps."""
     # Bootstrap needs an optional library; better to be told so before the simulation than after it.
     interval([0.0, 1.0])
     began, commit = time.monotonic(), machine.commit()
     axes = study.sweeps() if sweeps else {}
-    wanted = {setting: sweep_seeds for points in axes.values() for setting in points.values()}
     # Without noise the strategies agree seed by seed or differ by what is plain to see; fewer seeds tell it.
-    null = {name: seeds if setting.rates.noise else sweep_seeds for name, setting in study.NULL_WORLDS.items()}
-    wanted |= {setting: null[name] for name, setting in study.NULL_WORLDS.items()}
-    wanted |= dict.fromkeys(study.WORLDS.values(), seeds)
+    null = {setting: seeds if setting.rates.noise else sweep_seeds for setting in study.NULL_WORLDS.values()}
+    points = {setting: sweep_seeds for axis in axes.values() for setting in axis.values()}
+    wanted = dict.fromkeys(study.WORLDS.values(), seeds) | null
+    wanted |= {setting: count for setting, count in points.items() if setting not in wanted}
     with study.processes(workers) as pool:
+        told = _progress(sum(wanted.values()) * len(study.STRATEGIES), began)
+        results = study.simulate(pool, wanted, told, Kept(keep))
         calibrated: dict[str, Any] = {"target": study.CALIBRATED_SHARE, "tradeoffs": study.MAIN.rates.tradeoffs}
         if calibration:
             _say("calibrating the share of trade-offs ...")
@@ -47,7 +59,6 @@ def run(seeds: int, sweep_seeds: int, workers: int, *, calibration: bool = True,
             calibrated |= {"found": share, **counts.to_json()}
             even = study.count_revisions(pool, study.EQUAL_EFFORT.rates, study.CALIBRATION_SEEDS)
             calibrated["equal effort"] = even.to_json()
-        results = study.simulate(pool, wanted, _progress(sum(wanted.values()) * len(study.STRATEGIES), began))
     return {
         "format": FORMAT,
         "commit": commit,
@@ -100,13 +111,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--sweep-seeds", type=_count, help="seeds of each point of a sweep; a tenth of --seeds")
     parser.add_argument("--quick", action="store_true", help="20 seeds, no calibration, no sweeps: seconds")
     parser.add_argument("--workers", type=_count, default=machine.usable_cores(), help="processes; one a core")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep finished parts there; a stopped study goes on")
     parser.add_argument("--results", type=Path, help="a JSON file for the record; replaced as a whole")
     parser.add_argument("--table", type=Path, metavar="FILE", help="print the tables of a record and do nothing else")
     given = parser.parse_args(arguments)
     seeds = given.seeds or (20 if given.quick else 1000)
     try:
         if given.table is not None:
-            print(report.markdown(json.loads(given.table.read_text(encoding="utf-8"))), end="")
+            print(report.markdown(_record(given.table)), end="")
             return 0
         if given.results is not None and not given.results.parent.is_dir():
             parser.error(f"--results: there is no directory {given.results.parent}; make it first")
@@ -114,6 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             seeds,
             given.sweep_seeds or max(2, seeds // 10),
             given.workers,
+            given.keep,
             calibration=not given.quick,
             sweeps=not given.quick,
         )
@@ -132,11 +145,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _record(file: Path) -> dict[str, Any]:
+    try:
+        record = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ArgumentError(
+            f"--table: {file} cannot be read ({error.strerror}); name a file that --results wrote"
+        ) from error
+    except ValueError:
+        record = None
+    if not isinstance(record, dict) or record.get("format") != FORMAT or "worlds" not in record:
+        raise ArgumentError(f"--table: {file} is no record of this program's format {FORMAT}; make one with --results")
+    return record
+
+
 def _count(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number above 0, got {text}")
-    return number
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number above 0, got {text!r}")
+    return int(text)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,8 @@ from typing import Any
 from prismem_core.evaluation.intervals import Interval, interval, paired_interval
 from prismem_core.evaluation.means import mean
 
-from .study import OTHERS, PAPER_ORDER, PRISMEM, STRATEGIES, Results
+from .kept import Results
+from .study import OTHERS, PAPER_ORDER, PRISMEM, STRATEGIES
 
 
 def summary(results: Results) -> dict[str, Any]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
+import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -12,7 +13,8 @@ from typing import Any
 from prismem_core.evolution.archive import Archive
 from prismem_core.evolution.rounding import q
 
-from .search import Budget, Found, SimulatedLaboratory, found, search
+from .kept import Kept, Results
+from .search import Budget, SimulatedLaboratory, found, search
 from .world import Rates, World, skills_of
 
 PRISMEM = "prismem"
@@ -86,14 +88,16 @@ def sweeps() -> dict[str, dict[str, Setting]]:
     return found
 
 
-Results = dict[str, list[Found]]
-"""What each strategy came to, in the order of the seeds."""
-
-
 @contextmanager
 def processes(count: int) -> Iterator[ProcessPoolExecutor]:
     """Worker processes that are spawned; what has not begun is dropped when the caller leaves with an error."""
-    pool = ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn"))
+    # Ctrl-C reaches every process of the terminal; the workers leave it to the one that reports.
+    pool = ProcessPoolExecutor(
+        count,
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=signal.signal,
+        initargs=(signal.SIGINT, signal.SIG_IGN),
+    )
     try:
         yield pool
     except BaseException:
@@ -108,19 +112,31 @@ def simulate(
     pool: ProcessPoolExecutor,
     wanted: Mapping[Setting, int],
     progress: Callable[[int, int], None] = lambda done, total: None,
+    kept: Kept | None = None,
 ) -> dict[Setting, Results]:
-    """Every strategy in the first seeds of each setting, as many as `wanted` says; the same whatever the processes."""
-    jobs = {
-        pool.submit(_chunk, setting, range(first, min(first + CHUNK, count))): (setting, first)
-        for setting, count in wanted.items()
-        for first in range(0, count, CHUNK)
-    }
+    """Every strategy in the first seeds of each setting, as many as `wanted` says; the same whatever the processes.
+
+    What `kept` holds is not simulated again.
+    """
+    kept = kept or Kept(None)
     parts: dict[tuple[Setting, int], Results] = {}
-    open_jobs = set(jobs)
+    jobs: dict[Future[Results], tuple[Setting, range]] = {}
+    for setting, count in wanted.items():
+        for first in range(0, count, CHUNK):
+            seeds = range(first, min(first + CHUNK, count))
+            stored = kept.read(setting, seeds)
+            if stored is None:
+                jobs[pool.submit(_chunk, setting, seeds)] = (setting, seeds)
+            else:
+                parts[setting, first] = stored
+    total, open_jobs = len(parts) + len(jobs), set(jobs)
     while open_jobs:
         done, open_jobs = wait(open_jobs, return_when=FIRST_COMPLETED)
-        parts.update({jobs[job]: job.result() for job in done})
-        progress(len(parts), len(jobs))
+        for job in done:
+            setting, seeds = jobs[job]
+            parts[setting, seeds.start] = job.result()
+            kept.write(setting, seeds, job.result())
+        progress(len(parts), total)
     merged: dict[Setting, Results] = {}
     for setting, count in wanted.items():
         rows = [parts[setting, first] for first in range(0, count, CHUNK)]
