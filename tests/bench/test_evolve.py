@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from bench import evolve
 from bench.simulation import report, search, study
+from bench.simulation.kept import Kept
 from bench.simulation.search import Budget, SimulatedDesigner, SimulatedLaboratory
 from bench.simulation.world import (
     POPULATION,
@@ -250,6 +251,24 @@ def test_results_do_not_depend_on_the_number_of_processes() -> None:
         first, second = study.simulate(one, wanted), study.simulate(two, wanted)
     assert first == second
     assert [len(runs["holistic"]) for runs in first.values()] == [12, 3]
+
+
+def test_what_was_kept_is_not_simulated_again_and_a_damaged_part_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted, kept = {study.Setting(budget=Budget(1, 1, 0)): 11}, Kept(tmp_path)
+    with study.processes(1) as pool:
+        first = study.simulate(pool, wanted, kept=kept)
+        files = sorted(tmp_path.iterdir())
+        assert len(files) == 2
+        monkeypatch.setattr(pool, "submit", lambda *work: pytest.fail(f"{work} was simulated again"))
+        assert study.simulate(pool, wanted, kept=Kept(tmp_path)) == first
+        monkeypatch.undo()
+        before = files[0].read_bytes()
+        files[0].write_bytes(before[: len(before) // 2])
+        assert study.simulate(pool, wanted, kept=Kept(tmp_path)) == first
+    assert files[0].read_bytes() == before
+    assert kept.read(study.Setting(), range(10)) is None
 
 
 def test_the_share_of_trade_offs_is_the_calibrated_one() -> None:
