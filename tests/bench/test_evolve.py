@@ -306,6 +306,7 @@ def test_the_command_writes_a_record_that_its_tables_come_from(
         (["--table", "absent.json"], "absent.json"),
         (["--table", str(Path(__file__))], "no record of this program"),
         (["--quick", "--results", "absent/simulation.json"], "there is no directory absent"),
+        (["--quick", "--keep", str(Path(__file__))], "is a file; name a directory"),
         (["--seeds", "0"], "a whole number above 0"),
         (["--seeds", "many"], "a whole number above 0"),
     ],
