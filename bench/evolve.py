@@ -22,7 +22,7 @@ from typing import Any
 
 from prismem_core.errors import ArgumentError, PrismemError
 from prismem_core.evaluation.intervals import interval
-from prismem_core.runs.provenance import commit
+from prismem_core.runs.provenance import code_digest, commit
 
 from . import machine
 from .simulation import report, study
@@ -43,7 +43,7 @@ def run(
     """The record of the whole study: calibration, main comparison, null world and sweeps."""
     # Bootstrap needs an optional library; better to be told so before the simulation than after it.
     interval([0.0, 1.0])
-    began, commit = time.monotonic(), machine.commit()
+    began, made_by = time.monotonic(), commit()
     axes = study.sweeps() if sweeps else {}
     # Without noise the strategies agree seed by seed or differ by what is plain to see; fewer seeds tell it.
     null = {setting: seeds if setting.rates.noise else sweep_seeds for setting in study.NULL_WORLDS.values()}
@@ -62,7 +62,8 @@ def run(
             calibrated["equal effort"] = even.to_json()
     return {
         "format": FORMAT,
-        "commit": commit,
+        "commit": made_by,
+        "code": code_digest(),
         "versions": machine.versions({"numpy", "scipy"}),
         "cores": machine.usable_cores(),
         "workers": workers,

@@ -55,11 +55,6 @@ NULL_WORLDS: Mapping[str, Setting] = {
 }
 
 
-def _with(name: str, value: float) -> Rates:
-    changed: Any = {name: value}
-    return replace(MAIN.rates, **changed)
-
-
 def sweeps() -> dict[str, dict[str, Setting]]:
     """Each parameter by itself, the others as in the main study: settings by axis and value."""
     axes: dict[str, tuple[str, Sequence[float]]] = {
