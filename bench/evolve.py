@@ -15,13 +15,14 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from prismem_core.errors import ArgumentError, PrismemError
 from prismem_core.evaluation.intervals import interval
-from prismem_core.runs.provenance import commit
+from prismem_core.runs.provenance import code_digest, commit
 
 from . import machine
 from .simulation import report, study
@@ -62,6 +63,7 @@ def run(
     return {
         "format": FORMAT,
         "commit": made_by,
+        "code": code_digest(),
         "versions": machine.versions({"numpy", "scipy"}),
         "cores": machine.usable_cores(),
         "workers": workers,
@@ -120,8 +122,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given.table is not None:
             print(report.markdown(_record(given.table)), end="")
             return 0
-        if given.results is not None and not given.results.parent.is_dir():
-            parser.error(f"--results: there is no directory {given.results.parent}; make it first")
+        if given.results is not None and not os.access(given.results.parent, os.W_OK | os.X_OK):
+            parser.error(f"--results: there is no directory {given.results.parent} to write in; make it first")
+        if given.keep is not None and given.keep.exists() and not given.keep.is_dir():
+            parser.error(f"--keep: {given.keep} is a file; name a directory")
         record = run(
             seeds,
             given.sweep_seeds or max(2, seeds // 10),
@@ -133,6 +137,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         _say("bench.evolve: interrupted; nothing was written")
         return 130
+    except BrokenProcessPool:
+        _say("bench.evolve: a worker ended by itself (out of memory?); start again, with fewer --workers")
+        return 1
     except PrismemError as error:
         _say(f"bench.evolve: {error}")
         return error.exit_code

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from bench import evolve
 from bench.simulation import report, search, study
+from bench.simulation.kept import Kept
 from bench.simulation.search import Budget, SimulatedDesigner, SimulatedLaboratory
 from bench.simulation.world import (
     POPULATION,
@@ -252,6 +253,24 @@ def test_results_do_not_depend_on_the_number_of_processes() -> None:
     assert [len(runs["holistic"]) for runs in first.values()] == [12, 3]
 
 
+def test_what_was_kept_is_not_simulated_again_and_a_damaged_part_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted, kept = {study.Setting(budget=Budget(1, 1, 0)): 11}, Kept(tmp_path)
+    with study.processes(1) as pool:
+        first = study.simulate(pool, wanted, kept=kept)
+        files = sorted(tmp_path.iterdir())
+        assert len(files) == 2
+        monkeypatch.setattr(pool, "submit", lambda *work: pytest.fail(f"{work} was simulated again"))
+        assert study.simulate(pool, wanted, kept=Kept(tmp_path)) == first
+        monkeypatch.undo()
+        before = files[0].read_bytes()
+        files[0].write_bytes(before[: len(before) // 2])
+        assert study.simulate(pool, wanted, kept=Kept(tmp_path)) == first
+    assert files[0].read_bytes() == before
+    assert kept.read(study.Setting(), range(10)) is None
+
+
 def test_the_share_of_trade_offs_is_the_calibrated_one() -> None:
     with study.processes(1) as pool:
         counts = study.count_revisions(pool, study.MAIN.rates, range(500, 520))
@@ -287,6 +306,7 @@ def test_the_command_writes_a_record_that_its_tables_come_from(
         (["--table", "absent.json"], "absent.json"),
         (["--table", str(Path(__file__))], "no record of this program"),
         (["--quick", "--results", "absent/simulation.json"], "there is no directory absent"),
+        (["--quick", "--keep", str(Path(__file__))], "is a file; name a directory"),
         (["--seeds", "0"], "a whole number above 0"),
         (["--seeds", "many"], "a whole number above 0"),
     ],
