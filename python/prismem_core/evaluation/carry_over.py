@@ -67,9 +67,9 @@ def router_gains(
     """What routing gains on the test questions over start and best program (`over_start`, `over_best`), by question;
     estimates as those of `carry_over`.
     """
-    measure, test = _Measure(intervals and statistics_installed()), scores.get(TEST, {})
+    intervals, test = intervals and statistics_installed(), scores.get(TEST, {})
     return {
-        name: measure.mean(_gains(test.get(router, {}), test.get(program, {})))
+        name: estimate(_gains(test.get(router, {}), test.get(program, {})), intervals)
         for name, program in (("over_start", start), ("over_best", best))
     }
 

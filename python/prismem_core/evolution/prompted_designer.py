@@ -30,7 +30,7 @@ from prismem_core.pipeline.structured import Answered, CompletesWithSalt, Unusab
 from prismem_core.program.interface import OUT_CHAR_BUDGET, Interface
 from prismem_core.program.interface_prompt import interface_prompt
 from prismem_core.prompts.catalog import render, version
-from prismem_core.roles.protocols import ChatReply, ChatRequest
+from prismem_core.roles.protocols import ChatReply, ChatRequest, Embedder
 from prismem_core.tasks.capability import MEANINGS, Capability
 
 _LOGGER = logging.getLogger("prismem_core")
