@@ -1,4 +1,4 @@
-"""The process that an outside memory system runs in: `python -m prismem_core.integrations.host DESCRIPTOR`.
+"""The process that an outside memory system runs in: `python -m prismem_core.integrations.host DESCRIPTOR FOLDER`.
 
 It takes orders over a socket and does them one by one. What the system asks of a model goes back over the same socket,
 to be answered by the engine, which has the keys, the cache and the network.
@@ -7,7 +7,10 @@ to be answered by the engine, which has the keys, the cache and the network.
 from __future__ import annotations
 
 import os
+import select
+import shutil
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,11 +21,14 @@ ONLINE = "online"
 _TEXTS_AT_ONCE = 256
 
 
-def main(descriptor: int, online: bool) -> None:
-    """Serve orders until the engine goes away."""
+def main(descriptor: int, folder: str, online: bool) -> None:
+    """Serve orders until the engine goes away; `folder` holds all files of this process."""
+    # What a system starts must not keep the socket open.
+    os.set_inheritable(descriptor, False)
     contacts = Contacts()
     if not online:
         contacts.guard()
+    threading.Thread(target=_end_with_engine, args=(descriptor, folder), daemon=True).start()
     # Imported late: the guard must come before the threads of numpy.
     from prismem_core.integrations.channel import Channel
 
@@ -34,6 +40,15 @@ def main(descriptor: int, online: bool) -> None:
         except (SystemExit, Exception) as error:
             reply = {"failed": f"{type(error).__name__}: {error}"}
         channel.send({**reply, "contacts": contacts.tried})
+
+
+def _end_with_engine(descriptor: int, folder: str) -> None:
+    """End this process at once when the engine has gone, be it killed, whatever the system is busy with."""
+    hung_up = select.poll()
+    hung_up.register(descriptor, getattr(select, "POLLRDHUP", 0))
+    hung_up.poll()
+    shutil.rmtree(folder, ignore_errors=True)
+    os._exit(1)
 
 
 class Host:
@@ -90,8 +105,6 @@ class RemoteModels:
     """`memory_system.Models`, whose calls the engine answers."""
 
     def __init__(self, channel: Any, described: Mapping[str, Any]) -> None:
-        import threading
-
         self._channel = channel
         # A system may call from threads of its own.
         self._lock = threading.Lock()
@@ -126,4 +139,4 @@ class RemoteModels:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), ONLINE in sys.argv[2:])
+    main(int(sys.argv[1]), sys.argv[2], ONLINE in sys.argv[3:])

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from prismem_core.errors import CandidateError, LimitError, SettingsError
 from prismem_core.integrations.channel import Channel
 from prismem_core.integrations.guard import ENVIRONMENT
+from prismem_core.integrations.host import ONLINE
 from prismem_core.integrations.systems import SystemSpec
 from prismem_core.program.sandbox.frames import FrameError, printable
 from prismem_core.tasks.history import Session
@@ -76,10 +77,10 @@ class SystemProcess:
         }
         mine, theirs = socket.socketpair()
         with theirs, self._output.open("wb") as output:
-            command = [sys.executable, "-m", "prismem_core.integrations.host", str(theirs.fileno())]
+            command = [sys.executable, "-m", "prismem_core.integrations.host", str(theirs.fileno()), str(self._folder)]
             self._channel = Channel(mine, self._seconds)
             self._process = subprocess.Popen(
-                [*command, *(["online"] if online else [])],
+                [*command, *([ONLINE] if online else [])],
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
