@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 RUN ?= runs/demo-$(shell date +%Y%m%d-%H%M%S)
 SOURCES := pyproject.toml CMakeLists.txt $(shell find csrc cmake -type f 2>/dev/null)
 
-.PHONY: demo test soak lint types check bench check-native check-simde check-fuzz check-guards write-guards check-kernels check-kernels-quick check-vllm clean
+.PHONY: demo test soak lint types check bench check-native check-simde check-fuzz check-guards write-guards check-kernels check-kernels-quick check-vllm check-adapters clean
 
 demo: $(VENV)/.offline
 	$(BIN)/prismem evolve --data sample --run $(RUN)
@@ -99,6 +99,11 @@ check-kernels-quick: $(VENV)/.dev
 # reason where it cannot be made. VLLM_TESTS="-k streaming" for a part.
 check-vllm: | $(BIN)/python
 	$(BIN)/python tests/vllm/environment.py $(VLLM_TESTS)
+
+# The adapters of mem0 and A-MEM with the real packages (docs/compare.md), in an environment of 2.5 GB that is made once, outside the
+# checkout; skipped with the reason where it cannot be made. ADAPTER_TESTS="-k mem0" for a part.
+check-adapters: | $(BIN)/python
+	$(BIN)/python -m tests.adapters.environment $(ADAPTER_TESTS)
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; name one with: make PYTHON=python3.12 ...")'

@@ -28,7 +28,12 @@ ROWS: tuple[frozenset[str], ...] = (
     frozenset({"__main__"}),
 )
 RANK = {room: row for row, rooms in enumerate(ROWS) for room in rooms}
-OPTIONAL = {"onnxruntime", "tokenizers", "torch", "triton", "cupy", "vllm", "ml_dtypes", "nltk", "openai", "ray"}
+OPTIONAL = {"onnxruntime", "tokenizers", "torch", "triton", "cupy", "vllm", "ml_dtypes", "nltk", "openai", "ray"} | {
+    "mem0",
+    "agentic_memory",
+    "chromadb",
+    "scipy",
+}
 
 
 def modules() -> list[Path]:

@@ -123,9 +123,9 @@ def built(directory: Path) -> Path:
     return python
 
 
-def package(python: Path) -> Path:
+def package(python: Path, name: str = "vllm") -> Path:
     """The folder with this checkout's package, built for the interpreter; built anew when a source has changed."""
-    site = ROOT / "build" / "vllm" / "site"
+    site = ROOT / "build" / name / "site"
     stamp = site.parent / "digest"
     content = digest_of(str(python), *sources())
     if not stamp.exists() or stamp.read_text(encoding="utf-8") != content:
@@ -176,7 +176,7 @@ def locked(path: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            print("check-vllm: another process is making the environment, waiting for it", flush=True)
+            print("another process is making the environment, waiting for it", flush=True)
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
 

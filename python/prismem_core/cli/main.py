@@ -17,6 +17,7 @@ from prismem_core.cli import (
     ask,
     bench,
     cache,
+    compare,
     data,
     doctor,
     evaluate,
@@ -62,6 +63,7 @@ def _common(
 app.command("evolve")(evolve.evolve_command)
 app.command("resume")(evolve.resume_command)
 app.command("evaluate")(evaluate.evaluate_command)
+app.command("compare")(compare.compare_command)
 app.command("validate")(validate.validate_command)
 app.command("explain-reuse")(explain_reuse.explain_reuse_command)
 app.command("judge-agreement")(judge_agreement.judge_agreement_command)

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from prismem_core.errors import DataError, FailureKind, failure_kind
 from prismem_core.evaluation.judge import cut_reply
 from prismem_core.evaluation.metrics import evidence_recall
 from prismem_core.evaluation.scoring import Finished, Scored, Scoring, verdicts_of
-from prismem_core.pipeline.pipeline import ExtractedHistory, Pipeline
+from prismem_core.pipeline.pipeline import ExtractedHistory, Pipeline, PipelineResult
 from prismem_core.pipeline.stage_clock import StageClock
 from prismem_core.pipeline.structured import without_reasoning
 from prismem_core.pipeline.trace import Defect, Failure, StageUsage, Trace
 from prismem_core.program.program import Program
 from prismem_core.roles.protocols import Judge, Verdict
+from prismem_core.tasks.history import History
 from prismem_core.tasks.task import Dataset, Task
+
+Runs = Callable[[Mapping[str, History], Sequence[tuple[str, str]]], PipelineResult]
+"""What answers questions, pairs of (history id, question), as `Pipeline.run` does for a program."""
 
 
 @dataclass(frozen=True)
@@ -148,8 +153,12 @@ class Evaluator:
 
         Raises ProgramError for a program that does not load, RoleError when a model fails.
         """
+        return self.evaluate_runs(partial(self.pipeline.run, program, every=every), task_ids)
+
+    def evaluate_runs(self, run: Runs, task_ids: Sequence[str]) -> Evaluation:
+        """`evaluate` for whatever answers questions of histories, be it a program or not."""
         tasks, asked = self.with_twins(task_ids)
-        answers = self.answer(program, asked, every=every)
+        answers = self._answers(run, asked)
         return self.score(tasks, answers.traces, answers.usage, answers.histories)
 
     def with_twins(self, task_ids: Sequence[str]) -> tuple[list[Task], list[Task]]:
@@ -163,8 +172,10 @@ class Evaluator:
 
     def answer(self, program: Program, tasks: Sequence[Task], *, every: bool = False) -> Answers:
         """A program's traces of the tasks, not scored yet; raises as `evaluate`."""
-        questions = [(task.history_id, task.asked) for task in tasks]
-        result = self.pipeline.run(program, self.dataset.histories, questions, every=every)
+        return self._answers(partial(self.pipeline.run, program, every=every), tasks)
+
+    def _answers(self, run: Runs, tasks: Sequence[Task]) -> Answers:
+        result = run(self.dataset.histories, [(task.history_id, task.asked) for task in tasks])
         traces = {task.id: self._plain(trace) for task, trace in zip(tasks, result.traces, strict=True)}
         return Answers(traces, result.histories, result.usage)
 

@@ -57,7 +57,7 @@ def evaluate_programs(
     if unsafe and cache is not None:
         raise SettingsError(UNSAFE_CACHE)
     dataset = load(data, exclude=exclude, corrections=corrections)
-    task_ids = _task_ids(dataset, parts, part)
+    task_ids = part_ids(dataset, parts, part)
     sources = {name: start_source(name) for name in programs}
     if questions is not None:
         check_writable(questions)
@@ -94,7 +94,7 @@ def evaluate_programs(
             # All are loaded before the first is run, so that no work is lost to a name or a slip further on.
             try:
                 bench.sandbox.describe(source)
-                _check_interface(source, settings)
+                check_interface(source, settings)
             except ProgramError as error:
                 raise ProgramError(error.code, f"{name}: {error}", error.line) from error
         for name, source in sources.items():
@@ -130,7 +130,8 @@ def evaluate_programs(
     return result
 
 
-def _check_interface(source: str, settings: JobSettings) -> None:
+def check_interface(source: str, settings: JobSettings) -> None:
+    """ProgramError for a program that asks for what the interface of the settings does not offer."""
     line = uses_collections(source) if settings.interface == "paper" else None
     if line is not None:
         message = f'line {line}: backend.collection needs interface="engine"; add --interface engine'
@@ -148,7 +149,8 @@ def check_writable(path: Path) -> None:
         raise DataError(f"cannot write {path}: {error.strerror}; give a file in a folder that exists") from error
 
 
-def _task_ids(dataset: Dataset, parts: Mapping[str, Sequence[str]] | None, part: str) -> tuple[str, ...]:
+def part_ids(dataset: Dataset, parts: Mapping[str, Sequence[str]] | None, part: str) -> tuple[str, ...]:
+    """The tasks of a part, `all` for every one; DataError for a part without any."""
     if part == "all":
         return tuple(task.id for task in dataset.tasks)
     chosen: tuple[str, ...] = getattr(dataset.split(parts), part)

@@ -72,6 +72,7 @@ class Workbench:
             raise
         self.chat = chat = self._cached("task", self.roles.chat)
         embedder = CachedEmbedder(self.roles.embedder, self.cache, self.ledger, budget=self.budget)
+        self.embedder = embedder
         own = self.clients.embedder is None
         self.diagnostic_embedder: Embedder = self.roles.diagnostic_embedder if own else embedder
         parts = (chat, embedder, self.cache, self.sandbox, settings.pipeline(), progress, self.ledger)

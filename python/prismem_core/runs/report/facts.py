@@ -47,14 +47,14 @@ def facts(report: Contents) -> list[tuple[str, str]]:
         *([("judge prompts", f"version {made['judge_prompts']}")] if made.get("judge_prompts") else []),
         ("interface", str(job["job"].get("interface", "paper"))),
         *data["roles"].items(),
-        ("evolution", _values(started, {"strategy", "seed"})),
-        ("job", _values(job["job"], NEVER_CHANGE_A_RESULT | {"models", "score", "interface"})),
+        ("evolution", given_values(started, {"strategy", "seed"})),
+        ("job", given_values(job["job"], NEVER_CHANGE_A_RESULT | {"models", "score", "interface"})),
         *(
-            (f"settings of {role}", _values(table, {"model"}))
+            (f"settings of {role}", given_values(table, {"model"}))
             for role, table in job["job"].get("models", {}).items()
-            if _values(table, {"model"})
+            if given_values(table, {"model"})
         ),
-        ("prismem-core", _code(data["version"], made)),
+        ("prismem-core", code_words(data["version"], made)),
         ("spread", "one run: `prismem report` of runs with other seeds shows the spread over seeds"),
         ("isolation", f"{isolation_from_json(data['isolation']).words()} (docs/security.md)"),
         *_checked(data["reuse_check"]),
@@ -67,14 +67,14 @@ def seed_facts(report: Mapping[str, Any]) -> list[tuple[str, str]]:
     seeds = ", ".join(str(row["seed"]) for row in report["runs"])
     own = {
         "strategy": f"{first.data['strategy']}, seeds {seeds}, designer {first.data['designer']}",
-        "prismem-core": "; ".join(dict.fromkeys(_code(first.data["version"], made) for made in report["code"])),
+        "prismem-core": "; ".join(dict.fromkeys(code_words(first.data["version"], made) for made in report["code"])),
         "spread": f"{len(report['runs'])} runs",
         "isolation": f"{weakest([isolation_from_json(i) for i in report['isolation']]).words()} (docs/security.md)",
     }
     return [(name, own.get(name, value)) for name, value in facts(first) if name not in ("state", CHECKED)]
 
 
-def _values(table: Mapping[str, Any], left_out: frozenset[str] | set[str]) -> str:
+def given_values(table: Mapping[str, Any], left_out: frozenset[str] | set[str]) -> str:
     """The settings of a table that have a value."""
     given = {key: value for key, value in table.items() if key not in left_out and value not in (None, {}, [])}
     return ", ".join(
@@ -82,7 +82,8 @@ def _values(table: Mapping[str, Any], left_out: frozenset[str] | set[str]) -> st
     )
 
 
-def _code(version: str, made: Mapping[str, Any]) -> str:
+def code_words(version: str, made: Mapping[str, Any]) -> str:
+    """Version, commit and digest of the code that made a number."""
     known = {"commit": made.get("commit"), "code": made.get("code"), "Python": made.get("python")}
     return ", ".join([version, *(f"{name} {value}" for name, value in known.items() if value)])
 

@@ -17,7 +17,8 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
 
-def _table(table: Table) -> str:
+def markdown_table(table: Table) -> str:
+    """A table with its title as a heading and its note below."""
     head = "| " + " | ".join(table.columns) + " |"
     rule = "|" + "|".join([" --- ", *(" ---: " for _ in table.columns[1:])]) + "|"
     rows = ["| " + " | ".join(_cell(cell) for cell in row) + " |" for row in table.rows]
@@ -31,11 +32,11 @@ def markdown(report: Contents) -> str:
     warning = [f"**{isolation.words()}**", ""] if isolation.marked else []
     header = [f"- {name}: {value}" for name, value in facts(report)]
     head = "\n".join([f"# Run {report.data['run']}", "", *warning, *header, ""])
-    return head + "\n" + "\n\n".join(_table(table) for table in all_tables(report)) + "\n"
+    return head + "\n" + "\n\n".join(markdown_table(table) for table in all_tables(report)) + "\n"
 
 
 def seeds_markdown(report: Mapping[str, Any]) -> str:
     """The report of several runs that differ in their seed alone."""
     header = [f"- {name}: {value}" for name, value in seed_facts(report)]
     head = "\n".join([f"# {len(report['runs'])} runs", "", *header, ""])
-    return head + "\n" + "\n\n".join(_table(table) for table in seed_tables(report)) + "\n"
+    return head + "\n" + "\n\n".join(markdown_table(table) for table in seed_tables(report)) + "\n"
