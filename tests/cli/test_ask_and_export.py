@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from prismem_core.program import library
 from tests.cli.test_errors import FAST, evolve, prismem, refused
 
 TALK = {
@@ -57,6 +58,24 @@ def test_a_library_program_and_a_conversation_of_several(talk: Path, tmp_path: P
     ask = ("ask", "naive-rag", "--data", str(talk), "-q", "What is the cat called?", *FAST)
     refused(prismem(*ask), "2 conversations; name one of them: c1, c2")
     assert "Miso" in done(prismem(*ask, "--conversation", "c2"))
+
+
+def test_an_answer_cannot_steer_the_terminal(tmp_path: Path) -> None:
+    talk = tmp_path / "talk.jsonl"
+    text = "My cat is called \x1b[2JMiso \ud800 \u202e."
+    line = dict(TALK, sessions=[{"turns": [{"speaker": "Ben", "text": text}]}])
+    talk.write_text(json.dumps(line) + "\n", encoding="utf-8")
+    ask = ("ask", "naive-rag", "--data", str(talk), "-q", "What is the cat called?", *FAST)
+    answer = done(prismem(*ask))
+    assert "Miso" in answer and answer.isascii() and "\x1b" not in answer
+    assert json.loads(done(prismem(*ask, "--json")))["retrieved"] == f"Ben: {text}".replace("\ud800", "\ufffd")
+
+
+def test_a_program_that_fails_is_one_line(talk: Path, tmp_path: Path) -> None:
+    path = tmp_path / "broken.py"
+    path.write_text(library.source("seed").replace("self.memories.extend(", "self.missing.extend("), encoding="utf-8")
+    ask = ("ask", str(path), "--data", str(talk), "-q", "What?", *FAST)
+    refused(prismem(*ask), "the program failed in index, line", "AttributeError")
 
 
 def test_what_is_asked_for_must_make_sense(tmp_path: Path) -> None:

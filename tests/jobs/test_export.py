@@ -72,6 +72,10 @@ def test_the_manifest_says_what_the_report_says(finished: Path, file: Path) -> N
         assert {c: own["score"] for c, own in capabilities.items()} == {
             c: own["score"] for c, own in known["capabilities"].items()
         }
+    measured = report.data["scores"]["test"][final]
+    assert {key: values["scores"]["test"][key] for key in ("scored", "left_out", "over", "recall")} == {
+        key: measured[key] for key in ("scored", "left_out", "over", "recall")
+    }
     line = [one["program"] for one in values["lineage"]]
     assert (line[0], line[-1]) == ("n00", final)
     parents = {entry["program"]: entry["parent"] for entry in report.data["lineage"]}

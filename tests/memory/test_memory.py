@@ -225,6 +225,7 @@ def test_questions_of_many_threads_while_sessions_are_added(make: Make) -> None:
         seen = [future.result().retrieved for future in asked]
         assert extractions(memory) == len(facts)
         assert memory.usage["chat/answer"]["calls"] == memory.usage["chat/plan"]["calls"] == 24
+        assert len(memory._bench.pipeline._segments) == 1, "nothing is kept of what it was before"
     for retrieved in seen:
         count = retrieved.count("Lake number")
         assert all((f"Lake number {i}" in retrieved) == (i < count) for i in range(len(facts)))
@@ -237,6 +238,28 @@ def test_threads_that_add_the_same_session_add_it_once(make: Make) -> None:
         added = list(pool.map(lambda _: memory.add(session).sessions, range(8)))
         assert sorted(added) == [()] * 7 + [("may",)]
         assert extractions(memory) == 1
+
+
+def test_an_interrupt_leaves_a_memory_that_goes_on(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    with make() as memory:
+        memory.add(MAY)
+        pipeline = memory._bench.pipeline
+
+        def interrupted(*_: Any) -> None:
+            raise KeyboardInterrupt
+
+        for name in ("_memory", "_retrieve_one"):
+            with monkeypatch.context() as patch:
+                patch.setattr(pipeline, name, interrupted)
+                with pytest.raises(KeyboardInterrupt):
+                    memory.ask("What is the cat called?")
+        with monkeypatch.context() as patch:
+            patch.setattr(pipeline, "extract", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                memory.add(JUNE)
+        assert len(memory.sessions) == 1
+        memory.add(JUNE)
+        assert "Miso" in memory.ask("What is the cat called?").retrieved
 
 
 def test_close_waits_for_questions_under_way_and_ends_the_rest(make: Make) -> None:

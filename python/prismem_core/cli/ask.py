@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
+from rich.markup import escape
 
 from prismem_core.cli.models import BudgetOption, ChatOption, EmbedderOption, merged, model_values
 from prismem_core.cli.options import Require, Sets, SettingsFile, Unsafe, Workers, parse_sets
+from prismem_core.cli.terminal_text import terminal_text
 
 
 def ask_command(
@@ -78,12 +82,17 @@ def ask_command(
     make = Memory if memory.replace("-", "_") in library.names() else Memory.load
     with make(memory, settings=job, unsafe=unsafe_no_sandbox, on_isolation=tell_isolation) as one:
         if data is not None:
-            for problem in one.add_file(data, conversation).problems:
-                print(f"prismem: warning: {problem}", file=sys.stderr)
+            with _told(f"reading {data}"):
+                problems = one.add_file(data, conversation).problems
+            for problem in problems:
+                print(f"prismem: warning: {terminal_text(problem)}", file=sys.stderr)
+        with _told("building the memory"):
+            one.build()
         if save is not None:
             one.save(save)
         for text in question or []:
-            answer = one.ask(text)
+            with _told(text):
+                answer = one.ask(text)
             if as_json:
                 row = {
                     "question": text,
@@ -94,4 +103,10 @@ def ask_command(
                 }
                 print(json.dumps(row, ensure_ascii=True))
             else:
-                print(answer.text or "(no answer)")
+                print(terminal_text(answer.text, keep="\n\t") or "(no answer)")
+
+
+def _told(what: str) -> AbstractContextManager[object]:
+    """Says on a terminal what is going on."""
+    console = Console(stderr=True)
+    return console.status(escape(terminal_text(what))) if console.is_terminal else nullcontext()

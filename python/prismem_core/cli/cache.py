@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from prismem_core.cli.terminal_text import terminal_text
 from prismem_core.errors import CacheError, SettingsError
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def stats_command(directory: Directory, as_json: Json = False) -> None:
         console.print(draw(table, console.width))
     if runs:
         table = Table(
-            "Runs", ("run", "entries used"), tuple((_shown(run), f"{count:,}") for run, count in runs.items())
+            "Runs", ("run", "entries used"), tuple((terminal_text(run), f"{count:,}") for run, count in runs.items())
         )
         console.print(draw(table, console.width))
 
@@ -197,13 +198,6 @@ def _agreed(yes: bool, question: str) -> None:
     if not typer.confirm(question):
         print("nothing was removed")
         raise typer.Exit(1)
-
-
-def _shown(name: str) -> str:
-    """A run's name as every terminal can show it: what is not printable, or not in its encoding, as an escape."""
-    printable = "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in name)
-    encoding = sys.stdout.encoding or "utf-8"
-    return printable.encode(encoding, "backslashreplace").decode(encoding)
 
 
 def _moment(text: str) -> float:

@@ -21,7 +21,7 @@ from prismem_core.runs.report.contents import contents
 from prismem_core.runs.run import RunRecord, read_run
 
 _URL = re.compile(r"@https?://[^#\s]+")
-_MEASURES = ("questions", "scored", "failed", "unscored", "score", "overall", "official", "official_overall", "recall")
+_MEASURES = ("questions", "scored", "left_out", "score", "overall", "official", "official_overall", "recall", "over")
 
 
 def export_program(

@@ -246,8 +246,8 @@ class Memory:
         What it takes beyond extraction (embeddings, calls of `index`) is paid for then. Raises CandidateError where the
         program fails, RoleError where a model does.
         """
-        with self._using():
-            self._build(self._history)
+        with self._present() as history:
+            self._build(history)
 
     def ask(self, question: str) -> Answer:
         """The answer to a question, from what the program retrieves for it.
@@ -256,8 +256,7 @@ class Memory:
         """
         if not isinstance(question, str) or not question.strip():
             raise ArgumentError(f"the question is {question!r:.60}; expected a text that is not blank")
-        with self._using():
-            history = self._history
+        with self._present() as history:
             self._build(history)
             result = self._bench.pipeline.run(self._program, {_ID: history}, [(_ID, question.strip())])
         (trace,) = result.traces
@@ -323,6 +322,17 @@ class Memory:
             with self._state:
                 self._users -= 1
                 self._state.notify_all()
+
+    @contextmanager
+    def _present(self) -> Iterator[History]:
+        """The history as it is now; where it grows meanwhile, what was kept of this one goes in the end."""
+        with self._using():
+            history = self._history
+            try:
+                yield history
+            finally:
+                if history is not self._history:
+                    self._bench.pipeline.forget(history)
 
     def _build(self, history: History) -> None:
         """Whoever comes first after a change builds; those that come meanwhile wait for it."""
