@@ -22,8 +22,8 @@ ROWS: tuple[frozenset[str], ...] = (
     frozenset({"evaluation"}),
     frozenset({"evolution"}),
     frozenset({"integrations", "clients"}),
-    frozenset({"jobs", "bench"}),
-    frozenset({"memory"}),
+    frozenset({"jobs"}),
+    frozenset({"memory", "bench"}),
     frozenset({"cli"}),
     frozenset({"__main__"}),
 )
