@@ -105,7 +105,8 @@ def test_other_strategies_have_no_router(tmp_path: Path, make_job: Make) -> None
     run = start_run(tmp_path / "run", make_job(evolution={"T1": 0, "T2": 0, "T3": 0}), SilentObserver())
     report = load_report(run)
     assert report.data["routing"] is None and "route" not in report.data["calls"]["stages"]
-    assert "router" not in markdown(report).replace("strategy: prismem", "")
+    assert "The router on the test questions" not in markdown(report)
+    assert "router" not in report.data["scores"]["test"] and "router" not in report.data["carry_over"]
 
 
 def test_a_run_without_test_questions_ends_without_measuring(tmp_path: Path, make_job: Make) -> None:
