@@ -169,6 +169,23 @@ def test_a_run_that_has_not_ended_is_refused(runs: Sequence[Path], tmp_path: Pat
         seed_report([runs[0], copy])
 
 
+def test_runs_that_route_questions_show_the_router_beside_the_best_program(
+    runs: Sequence[Path], tmp_path: Path
+) -> None:
+    assert not [m for m in seed_report(runs)["measures"] if m["measure"].startswith("router")]
+    copies = [edited(run, tmp_path / run.name, lambda manifest: None) for run in runs[:2]]
+    scores = []
+    for copy in copies:
+        lines = (copy / "journal.jsonl").read_bytes().splitlines(keepends=True)
+        event = next(e for e in map(json.loads, lines) if e.get("purpose") == "test")
+        scores.append(event["details"]["score"])
+        event |= {"program": "router", "index": len(lines)}
+        del event["details"]["usage"]
+        (copy / "journal.jsonl").write_bytes(b"".join(lines) + json.dumps(event).encode() + b"\n")
+    found = measure(seed_report(copies), "test", "router, mean over questions")
+    assert found["values"] == scores and found["mean"] == pytest.approx(sum(scores) / 2)
+
+
 def test_without_scipy_there_are_plain_means_and_one_sentence(
     runs: Sequence[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

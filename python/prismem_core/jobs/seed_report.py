@@ -195,6 +195,9 @@ def _numbers(report: Contents, part: str) -> dict[str, float | None]:
     numbers["gain over start"] = _less(result.get("score"), start.get("score"))
     numbers["gain over base"] = _less(result.get("score"), base.get("score"))
     if part == TEST:
+        # Under strategy router the specialists answer together; `result` is the best of them alone.
+        for name, key in (("questions", "score"), ("capabilities", "overall")):
+            numbers[f"router, mean over {name}"] = scores.get("router", {}).get(key)
         numbers["official metric of the result"] = result.get("official")
         numbers["evidence recall of the result"] = result.get("recall")
     else:

@@ -47,7 +47,11 @@ def facts(report: Contents) -> list[tuple[str, str]]:
         *([("judge prompts", f"version {made['judge_prompts']}")] if made.get("judge_prompts") else []),
         ("interface", str(job["job"].get("interface", "paper"))),
         *data["roles"].items(),
-        ("evolution", given_values(started, {"strategy", "seed"})),
+        # How questions are routed matters to one strategy alone.
+        (
+            "evolution",
+            given_values(started, {"strategy", "seed"} | ({"router"} if data["strategy"] != "router" else set())),
+        ),
         ("job", given_values(job["job"], NEVER_CHANGE_A_RESULT | {"models", "score", "interface"})),
         *(
             (f"settings of {role}", given_values(table, {"model"}))
