@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -129,3 +131,27 @@ def test_devices_that_are_not_there() -> None:
     with pytest.raises(SettingsError, match=f"device: cuda:99 {missing}"):
         Screen("cuda:99")
     assert not Screen("cpu").screens
+
+
+def test_searches_on_a_device_are_measured_and_may_be_refused() -> None:
+    rng = np.random.default_rng(7)
+    queries, keys = unit_rows(rng, 3, 16), unit_rows(rng, 50, 16)
+    inside: list[str] = []
+
+    @contextlib.contextmanager
+    def measured() -> Iterator[None]:
+        if len(inside) >= 4:
+            raise SettingsError("no time is left")
+        inside.append("begun")
+        yield
+        inside.append("ended")
+
+    screen = NoisyScreen(1)
+    screen._measured = measured
+    screen.top_k(queries, keys, 2)
+    screen.segment_max_similarity(queries, keys)
+    assert inside == ["begun", "ended"] * 2 and screen.launches == 2
+    with pytest.raises(SettingsError, match="no time"):
+        screen.top_k(queries, keys, 2)
+    assert screen.launches == 2
+    Screen(measured=measured).top_k(queries, keys, 2)

@@ -67,7 +67,7 @@ def test_a_cap_of_a_role_binds_that_role_alone() -> None:
         budget.admit("judge")
 
 
-def test_seconds_are_those_of_the_session_and_zero_admits_nothing() -> None:
+def test_seconds_run_from_the_start_and_zero_admits_nothing() -> None:
     now = [5.0]
     budget = Budget(Allowance(seconds=10.0), clock=lambda: now[0])
     now[0] = 14.0
@@ -182,3 +182,99 @@ def test_rows_of_another_size_than_those_stored_are_named() -> None:
     assert CachedEmbedder(Sized(4), cache, Ledger()).embed(["a"]).shape == (1, 4)
     with pytest.raises(RoleError, match="rows of 3 values, but its rows here have 4"):
         CachedEmbedder(Sized(3), cache, Ledger()).embed(["b"])
+
+
+def test_gpu_seconds_are_capped_over_all_roles_and_for_each() -> None:
+    budget = Budget(Allowance(gpu_seconds=10.0), {"judge": Allowance(gpu_seconds=2.0)}, gpu_spent={"chat": 5.0})
+    budget.compute("judge", 2.5)
+    with pytest.raises(BudgetError, match=r"GPU seconds for the judge model is spent: 2\.5 of 2"):
+        budget.admit("judge")
+    budget.admit("chat")
+    budget.admit_on_gpu("engine")
+    budget.compute("engine", 2.5)
+    with pytest.raises(BudgetError, match=r"GPU seconds for all models is spent: 10 of 10"):
+        budget.admit("chat")
+    with pytest.raises(BudgetError, match=r"GPU seconds for all models and searches"):
+        budget.admit_on_gpu("engine")
+    assert budget.spent() == {}
+
+
+def test_searches_on_a_gpu_do_not_mind_a_cap_on_calls() -> None:
+    budget = Budget(Allowance(calls=0, tokens=0, money=0.0, seconds=0.0))
+    with Account("engine", Ledger(), budget).on_gpu():
+        pass
+
+
+def test_an_account_counts_and_records_time_on_gpus() -> None:
+    ledger, budget = Ledger(), Budget(Allowance(gpu_seconds=1.0))
+    account = Account("chat", ledger, budget)
+    account.compute(0.75)
+    account.compute(0.5)
+    assert ledger.gpu_seconds() == {"chat": 1.25}
+    with pytest.raises(BudgetError, match=r"1\.25 of 1"):
+        account.admit()
+
+
+class Clock:
+    """A clock that a test turns."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_time_survives_in_the_ledger_from_session_to_session(tmp_path: Path) -> None:
+    path, clock = tmp_path / "calls.jsonl", Clock()
+    first = Ledger(path, clock=clock)
+    first.record_gpu("chat", 3.5)
+    clock.now += 30.0
+    first.record("chat", "answer", "k1", 10, 2)
+    clock.now += 2.0
+    first.record_gpu("engine", 0.25)
+    # Killed here: what was noted with the call is in the file, the two seconds since are lost.
+    second = Ledger(path, clock=clock)
+    assert second.seconds() == 30.0
+    assert second.gpu_seconds() == {"chat": 3.5}
+    clock.now += 4.0
+    assert second.seconds() == 34.0
+    second.close()
+    assert second.seconds() == 34.0
+    clock.now += 1000.0
+    assert second.seconds() == 34.0
+    third = Ledger(path, read_only=True, clock=clock)
+    assert (third.seconds(), third.totals()) == (34.0, {("chat", "answer"): Usage(1, 10, 2)})
+
+
+def test_seconds_of_earlier_sessions_count() -> None:
+    clock = Clock()
+    budget = Budget(Allowance(seconds=100.0), clock=clock, seconds=95.0)
+    clock.now += 4.0
+    budget.admit("chat")
+    clock.now += 1.0
+    with pytest.raises(BudgetError, match="100 of 100"):
+        budget.admit("chat")
+
+
+def test_texts_that_are_embedded_in_one_call_are_counted_as_the_ledger_counts_them() -> None:
+    ledger, budget = Ledger(), Budget()
+
+    class Rows:
+        identity = "rows"
+        dimension = 2
+        chunk = 4
+
+        def __init__(self) -> None:
+            self.account = Account("none")
+
+        def embed(self, texts: list[str]) -> np.ndarray:
+            return self.embed_counted(texts)[0]
+
+        def embed_counted(self, texts: list[str]) -> tuple[np.ndarray, list[int]]:
+            self.account.admit()
+            self.account.settle(5 * len(texts), 0, len(texts))
+            return np.ones((len(texts), 2), np.float32), [5] * len(texts)
+
+    CachedEmbedder(Rows(), ExecutionCache(), ledger, budget=budget).embed([str(i) for i in range(9)])
+    assert budget.spent() == {"embedder": Usage(9, 45, 0)} == {"embedder": ledger.totals()["embedder", "embed"]}

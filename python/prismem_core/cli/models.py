@@ -37,7 +37,7 @@ BudgetOption = Annotated[
     list[str] | None,
     typer.Option(
         "--budget",
-        help="A cap over all models: calls=N, tokens=N, money=X or seconds=X; may be repeated.",
+        help="A cap over all models: calls=N, tokens=N, money=X, seconds=X or gpu_seconds=X; may be repeated.",
         metavar="KEY=VALUE",
     ),
 ]

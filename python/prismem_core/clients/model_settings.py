@@ -106,6 +106,9 @@ class ModelSettings(BaseModel):
     budget_calls: int | None = Field(default=None, ge=0, description="cap on the role's calls")
     budget_tokens: int | None = Field(default=None, ge=0, description="cap on the role's tokens")
     budget_money: float | None = Field(default=None, ge=0, description="cap on the role's cost")
+    budget_gpu_seconds: float | None = Field(
+        default=None, ge=0, description="cap on the role's GPU seconds (vllm: models)"
+    )
     instruction: str | None = Field(default=None, description="embedders: task put before every text (Qwen3 form)")
     dimension: int | None = Field(default=None, ge=1, description="embedders: size of a row, where there is a choice")
     batch: int = Field(default=64, ge=1, le=4096, description="embedders: texts of a call; vllm: see docs/models.md")
@@ -128,7 +131,7 @@ class ModelSettings(BaseModel):
     @property
     def allowance(self) -> Allowance:
         """What the role may spend."""
-        return Allowance(self.budget_calls, self.budget_tokens, self.budget_money)
+        return Allowance(self.budget_calls, self.budget_tokens, self.budget_money, gpu_seconds=self.budget_gpu_seconds)
 
     def identity_of(self, spec: ModelSpec) -> str:
         """What the model is called in keys and records: its name and, as a digest, whatever can change its reply."""

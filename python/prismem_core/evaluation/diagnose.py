@@ -38,7 +38,8 @@ class Diagnoser:
         """Eq. 9-11 of each task; a task whose trace failed counts as having retrieved nothing."""
         texts: dict[str, int] = {}
         rows = self._rows(program, evaluation, tasks, texts)
-        return diagnose_tasks(rows, self._embedder.embed(list(texts)), Screen(self._pipeline.settings.device))
+        screen = Screen(self._pipeline.settings.device, measured=self._pipeline.measured)
+        return diagnose_tasks(rows, self._embedder.embed(list(texts)), screen)
 
     def table(self, program: Program, evaluation: Evaluation, tasks: Sequence[Task]) -> DiagnosticsTable:
         """The diagnostics table over `tasks`; capabilities without tasks have no row."""

@@ -30,7 +30,8 @@ MAX_TOKENS: Mapping[str, int] = {
 """Output tokens of a call (P section B.2)."""
 
 _FLOATS = ("temperature", "requests_per_minute", "timeout_seconds", "deadline_seconds", "price_input", "price_output")
-_FLOATS_OF_BUDGET = ("money", "seconds")
+_FLOATS_OF_ROLE_BUDGET = ("budget_money", "budget_gpu_seconds")
+_FLOATS_OF_BUDGET = ("money", "seconds", "gpu_seconds")
 
 
 class BudgetSettings(BaseModel):
@@ -41,12 +42,15 @@ class BudgetSettings(BaseModel):
     calls: int | None = Field(default=None, ge=0, description="model calls")
     tokens: int | None = Field(default=None, ge=0, description="tokens read and written")
     money: float | None = Field(default=None, ge=0, description="cost by the prices of the models")
-    seconds: float | None = Field(default=None, ge=0, description="wall time of a session")
+    seconds: float | None = Field(default=None, ge=0, description="wall time of all sessions of a run")
+    gpu_seconds: float | None = Field(
+        default=None, ge=0, description="time in which models of this process and searches compute, times their GPUs"
+    )
 
     @property
     def allowance(self) -> Allowance:
         """As the budget takes it."""
-        return Allowance(self.calls, self.tokens, self.money, self.seconds)
+        return Allowance(self.calls, self.tokens, self.money, self.seconds, self.gpu_seconds)
 
 
 def build_budget(values: Any) -> BudgetSettings:
@@ -63,7 +67,7 @@ def build_models(values: Any) -> dict[str, ModelSettings]:
     for role, table in values.items():
         if role not in ROLES:
             raise SettingsError(f"unknown role {role!r} in [models.{role}]; known: {', '.join(ROLES)}")
-        models[role] = _build(ModelSettings, table, f"models.{role}", (*_FLOATS, "budget_money"))
+        models[role] = _build(ModelSettings, table, f"models.{role}", (*_FLOATS, *_FLOATS_OF_ROLE_BUDGET))
         spec = spec_of(role, models[role])
         if spec.kind == "openai" and models[role].engine:
             raise SettingsError(

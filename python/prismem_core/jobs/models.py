@@ -64,6 +64,8 @@ class ModelClients:
             {ledger_role(role): model.allowance for role, model in self.models.items()},
             prices(self.models),
             spent,
+            gpu_spent=ledger.gpu_seconds(),
+            seconds=ledger.seconds(),
         )
 
     def max_tokens(self, role: str) -> int:

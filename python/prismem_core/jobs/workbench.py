@@ -22,8 +22,9 @@ from prismem_core.jobs.models import ModelClients, job_models, ledger_role
 from prismem_core.jobs.settings import JobSettings
 from prismem_core.ops.screened import check_device
 from prismem_core.pipeline.pipeline import Pipeline, Progress
+from prismem_core.roles.account import Account
 from prismem_core.roles.cached import CachedChat, CachedEmbedder
-from prismem_core.roles.ledger import Ledger
+from prismem_core.roles.ledger import ENGINE, Ledger
 from prismem_core.roles.protocols import Chat, Embedder
 from prismem_core.roles.roles import Roles
 from prismem_core.tasks.task import Dataset
@@ -75,7 +76,8 @@ class Workbench:
         self.embedder = embedder
         own = self.clients.embedder is None
         self.diagnostic_embedder: Embedder = self.roles.diagnostic_embedder if own else embedder
-        parts = (chat, embedder, self.cache, self.sandbox, settings.pipeline(), progress, self.ledger)
+        measured = Account(ENGINE, self.ledger, self.budget).on_gpu
+        parts = (chat, embedder, self.cache, self.sandbox, settings.pipeline(), progress, self.ledger, measured)
         if isinstance(self.sandbox, CheckedSandbox):
             self.pipeline: Pipeline = CheckedPipeline(*parts, checked=self.sandbox)
         else:

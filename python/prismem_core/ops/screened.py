@@ -12,6 +12,8 @@ import contextlib
 import importlib
 import importlib.util
 import logging
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -25,6 +27,8 @@ from prismem_core.ops.top_k import TopK, top_k
 
 Matrix = NDArray[np.float32]
 Integers = NDArray[np.int64]
+
+Measured = Callable[[], AbstractContextManager[None]]
 
 _log = logging.getLogger(__name__)
 _SPARE = 16  # keys beyond k that a device returns, so that near ties of the k-th are seen
@@ -41,11 +45,17 @@ def score_error(dim: int, lengths: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 class Screen:
-    """Ops for arrays of numpy, screened on a device: "cpu" (nothing is screened), "cuda" or "cuda:N"."""
+    """Ops for arrays of numpy, screened on a device: "cpu" (nothing is screened), "cuda" or "cuda:N".
 
-    def __init__(self, device: str = "cpu", *, backend: str | None = None) -> None:
+    Each search on a device is made inside of what `measured` gives, which may measure it or refuse it.
+    """
+
+    def __init__(
+        self, device: str = "cpu", *, backend: str | None = None, measured: Measured = contextlib.nullcontext
+    ) -> None:
         self.device = device
         self._backend = backend
+        self._measured = measured
         if device != "cpu":
             check_device(device)
 
@@ -97,7 +107,8 @@ class Screen:
         """For each query the keys that can be hits, rising, and whether the device could prove that there are no
         others.
         """
-        found = self._on_device(queries, keys, k + _SPARE, segments, mask)
+        with self._measured():
+            found = self._on_device(queries, keys, k + _SPARE, segments, mask)
         scores, indices, counts = (_host(part) for part in found)
         longest = float(np.sqrt((keys.astype(np.float64) ** 2).sum(axis=1)).max())
         lengths = np.sqrt((queries.astype(np.float64) ** 2).sum(axis=1)) * longest

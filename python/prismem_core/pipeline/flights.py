@@ -6,11 +6,11 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
 
-from prismem_core.ops.screened import Screen
+from prismem_core.ops.screened import Measured, Screen
 from prismem_core.program.collections.query import CollectionQuery, Hits
 from prismem_core.program.collections.store import CollectionStore, Scope
 from prismem_core.program.sandbox import CollectionLimits
@@ -181,8 +181,9 @@ class Holdings:
         limits: CollectionLimits,
         recorder: RecordsLaunches,
         device: str = "cpu",
+        measured: Measured = nullcontext,
     ) -> None:
-        self._store = CollectionStore(embedder, screen=Screen(device))
+        self._store = CollectionStore(embedder, screen=Screen(device, measured=measured))
         self._broker = SearchBroker(self._store, flights, recorder)
         self._limits = limits
 

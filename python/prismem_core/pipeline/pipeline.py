@@ -6,7 +6,7 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 from prismem_core.cache import ExecutionCache
 from prismem_core.digests import digest
 from prismem_core.errors import CandidateError
+from prismem_core.ops.screened import Measured
 from prismem_core.pipeline.backend import EmbedsWithSalt, EngineBackend, HoldingBackend
 from prismem_core.pipeline.costs import Stopwatch
 from prismem_core.pipeline.early_answers import PORTION, EarlyAnswers
@@ -107,8 +108,10 @@ class Pipeline:
         settings: PipelineSettings | None = None,
         progress: Progress | None = None,
         ledger: Ledger | None = None,
+        measured: Measured = nullcontext,
     ) -> None:
         self.settings = settings or PipelineSettings()
+        self.measured = measured
         self._chat = chat
         self._embedder = embedder
         self._cache = cache
@@ -119,7 +122,9 @@ class Pipeline:
             self.clock.watch(getattr(role, "meter", None))
         self._flights = Flights(cores())
         holdings = (
-            Holdings(embedder, self._flights, self.settings.collections, ledger or Ledger(), self.settings.device)
+            Holdings(
+                embedder, self._flights, self.settings.collections, ledger or Ledger(), self.settings.device, measured
+            )
             if self.settings.interface == "engine"
             else None
         )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,10 @@ from prismem_core.errors import RunError
 
 ENGINE = "engine"
 """The role of records that stand for no call of a model: launches of the engine's own ops."""
+TIME = "time"
+"""The role of records of time: wall seconds of the run, or GPU seconds of the role in `of`."""
+TIME_EVERY_SECONDS = 5.0
+"""Time is written with the first call after so many seconds, and at the end: a kill loses no more of what was noted."""
 
 
 @dataclass
@@ -64,10 +69,13 @@ class Ledger:
     continues.
 
     Thread-safe. Each record is one write(2), so a killed process leaves at most one torn last line, which is cut on
-    opening.
+    opening. It also keeps the time: wall seconds from opening to closing, over all processes that opened the file, and
+    GPU seconds by role (`ENGINE` for searches).
     """
 
-    def __init__(self, path: Path | None = None, *, read_only: bool = False) -> None:
+    def __init__(
+        self, path: Path | None = None, *, read_only: bool = False, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._lock = threading.Lock()
         self._totals: dict[tuple[str, str], Usage] = {}
         self._purposes: dict[tuple[str, str, str], Usage] = {}
@@ -77,6 +85,11 @@ class Ledger:
         self._iteration: int | None = None
         self._descriptor: int | None = None
         self._path = path
+        self._clock = None if read_only else clock
+        self._opened = self._noted = clock()
+        self._earlier = 0.0
+        self._gpu: dict[str, float] = {}
+        self._unwritten: dict[str, float] = {}
         if path is not None:
             self._load(path, read_only)
             if read_only:
@@ -96,12 +109,22 @@ class Ledger:
                 if record["role"] == ENGINE:
                     self._launches.add(int(record["calls"]), dict(record["launches"]))
                     continue
+                if record["role"] == TIME:
+                    self._add_time(record)
+                    continue
                 usage = Usage(1, int(record["input_tokens"]), int(record["output_tokens"]))
                 self._count(record, usage)
             except (ValueError, KeyError, TypeError) as error:
                 raise RunError(
                     f"{path} is damaged: a line is not a call record ({error}); delete the file to lose only the counts"
                 ) from error
+
+    def _add_time(self, record: Mapping[str, Any]) -> None:
+        if "of" in record:
+            role = str(record["of"])
+            self._gpu[role] = self._gpu.get(role, 0.0) + float(record["gpu_seconds"])
+        else:
+            self._earlier += float(record["seconds"])
 
     def _count(self, record: Mapping[str, Any], usage: Usage) -> None:
         program, stage, purpose = str(record.get("program", "")), str(record["stage"]), str(record.get("purpose", ""))
@@ -139,6 +162,34 @@ class Ledger:
             }
             self._count(line, Usage(1, input_tokens, output_tokens))
             self._write(line)
+            if self._clock is not None and self._clock() - self._noted >= TIME_EVERY_SECONDS:
+                self._write_time()
+
+    def record_gpu(self, role: str, seconds: float) -> None:
+        """Count GPU seconds of a role; they reach the file with the next record of time."""
+        with self._lock:
+            self._gpu[role] = self._gpu.get(role, 0.0) + seconds
+            self._unwritten[role] = self._unwritten.get(role, 0.0) + seconds
+
+    def gpu_seconds(self) -> dict[str, float]:
+        """GPU seconds by role so far, in sorted order."""
+        with self._lock:
+            return dict(sorted(self._gpu.items()))
+
+    def seconds(self) -> float:
+        """Wall seconds so far: those of earlier processes and those since this one opened the ledger."""
+        with self._lock:
+            return self._earlier + (0.0 if self._clock is None else self._clock() - self._opened)
+
+    def _write_time(self) -> None:
+        if self._clock is None:
+            return
+        now = self._clock()
+        self._write({"role": TIME, "seconds": round(now - self._noted, 3)})
+        self._noted = now
+        for role, seconds in sorted(self._unwritten.items()):
+            self._write({"role": TIME, "of": role, "gpu_seconds": round(seconds, 3)})
+        self._unwritten.clear()
 
     def record_launches(self, calls: int, launches: Mapping[str, int]) -> None:
         """Count searches of collections that were answered together, and what was launched for them."""
@@ -194,5 +245,10 @@ class Ledger:
         """Close the file; counts stay readable."""
         with self._lock:
             if self._descriptor is not None:
-                os.close(self._descriptor)
-                self._descriptor = None
+                try:
+                    self._write_time()
+                finally:
+                    os.close(self._descriptor)
+                    self._descriptor = None
+                    self._earlier += 0.0 if self._clock is None else self._clock() - self._opened
+                    self._clock = None

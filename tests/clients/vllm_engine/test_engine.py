@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from tests.clients.vllm_engine.played import PlayedLLM
 
+import prismem_core.clients.vllm_engine.engine as engine_module
 from prismem_core.clients.vllm_engine.engine import Call, Engine
 from prismem_core.errors import BudgetError, RoleError
 
@@ -194,3 +196,35 @@ def test_a_model_that_does_not_start_is_told_to_every_caller() -> None:
         with pytest.raises(RoleError, match="no memory"):
             list(engine.run(calls([1]), nothing, nothing, nothing))
     engine.close()
+
+
+def test_the_time_of_the_steps_is_shared_out_and_times_its_gpus(opened: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = iter(float(n) for n in range(10_000))
+    monkeypatch.setattr(engine_module, "time", SimpleNamespace(perf_counter=lambda: next(now)))
+    engine, _ = opened(window=4)
+    llm = engine.started().llm_engine
+    llm.vllm_config = SimpleNamespace(
+        device_config=SimpleNamespace(device_type="cuda"),
+        parallel_config=SimpleNamespace(world_size=2, data_parallel_size=1),
+    )
+    assert engine_module._gpus(llm) == 2
+    assert engine_module._gpus(SimpleNamespace()) == 1
+    llm.vllm_config.device_config.device_type = "cpu"
+    assert engine_module._gpus(llm) == 0
+    # This engine has begun as one of a single GPU: each of its steps takes a second of the clock above.
+    spent: dict[str, float] = {"a": 0.0, "b": 0.0}
+
+    def use(name: str, lengths: list[int]) -> None:
+        def computed(gpu_seconds: float) -> None:
+            spent[name] += gpu_seconds
+
+        for _ in engine.run(calls(lengths), nothing, nothing, nothing, computed=computed):
+            pass
+
+    threads = [threading.Thread(target=use, args=pair) for pair in (("a", [4, 4, 4]), ("b", [4]))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert spent["a"] + spent["b"] == pytest.approx(llm._steps)
+    assert spent["b"] > 0 and spent["a"] > 0

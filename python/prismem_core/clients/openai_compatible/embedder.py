@@ -145,7 +145,7 @@ class OpenAIEmbedder(OpenAIClient):
                       for part in parts]  # fmt: skip
             return [embedded for part in halves for embedded in part]
         tokens = self._tokens(texts, result)
-        self.account.settle(tokens, 0)
+        self.account.settle(tokens, 0, len(texts))
         return [_Embedded(row, own) for row, own in zip(result.rows, shares(texts, tokens), strict=True)]
 
     async def _whole(self, text: str, stopped: asyncio.Event) -> _Embedded:

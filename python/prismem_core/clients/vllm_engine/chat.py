@@ -63,7 +63,8 @@ class VLLMChat:
         )
         beginnings: dict[int, str] = {}
         calls = (self._call(i, requests[i], beginnings) for i in order)
-        for position, output in self._engine.run(calls, self._admit, self.meter.enter, self._ended, self):
+        run = self._engine.run(calls, self._admit, self.meter.enter, self._ended, self, self._computed)
+        for position, output in run:
             yield position, self._reply(output, beginnings.pop(position))
 
     def as_batch(self, requests: Sequence[ChatRequest]) -> tuple[Any, list[dict[str, list[int]]], list[Any]]:
@@ -84,6 +85,9 @@ class VLLMChat:
 
     def _admit(self) -> None:
         self.account.admit()
+
+    def _computed(self, gpu_seconds: float) -> None:
+        self.account.compute(gpu_seconds)
 
     def _ended(self, output: Any) -> None:
         self.meter.leave()

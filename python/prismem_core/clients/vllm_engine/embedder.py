@@ -134,7 +134,7 @@ class VLLMEmbedder:
             if output is not None:
                 settle(len(output.prompt_token_ids))
 
-        return self._engine.run(calls(), self._admit, self.meter.enter, ended)
+        return self._engine.run(calls(), self._admit, self.meter.enter, ended, computed=self._computed)
 
     def _parameters(self) -> Any:
         from vllm import PoolingParams
@@ -143,6 +143,9 @@ class VLLMEmbedder:
 
     def _admit(self) -> None:
         self.account.admit()
+
+    def _computed(self, gpu_seconds: float) -> None:
+        self.account.compute(gpu_seconds)
 
     def _settle(self, tokens: int) -> None:
         self.account.settle(tokens, 0)

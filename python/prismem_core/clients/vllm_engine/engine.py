@@ -6,6 +6,7 @@ import itertools
 import multiprocessing
 import queue
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -34,9 +35,14 @@ class _Feed:
     """The calls of one caller on their way; guarded by the engine's condition but for `results`."""
 
     def __init__(
-        self, admit: Callable[[], None], begun: Callable[[], None], ended: Callable[[Any], None], caller: object
+        self,
+        admit: Callable[[], None],
+        begun: Callable[[], None],
+        ended: Callable[[Any], None],
+        caller: object,
+        computed: Callable[[float], None],
     ) -> None:
-        self.admit, self.begun, self.ended, self.caller = admit, begun, ended, caller
+        self.admit, self.begun, self.ended, self.caller, self.computed = admit, begun, ended, caller, computed
         self.waiting: deque[Call] = deque()
         self.under_way = 0
         self.error: BaseException | None = None
@@ -124,15 +130,17 @@ class Engine:
         begun: Callable[[], None],
         ended: Callable[[Any], None],
         caller: object = None,
+        computed: Callable[[float], None] = lambda gpu_seconds: None,
     ) -> Iterator[tuple[int, Any]]:
         """Each call's position and vLLM's output, in the order in which they are finished.
 
         `calls` is read no further ahead than one window. `admit` is asked before each call, `begun` is told of it, and
         `ended` of its output (None where it was broken off) before the next one begins. When `admit`, `calls` or the
         engine raises, no further call begins, those under way are given, then the error is raised. A caller that stops
-        reading ends its calls. `caller` is what `stop` is told.
+        reading ends its calls. `caller` is what `stop` is told. `computed` is told the GPU seconds that its calls take:
+        the time of each of the engine's steps, times its GPUs, shared out by calls under way.
         """
-        feed = _Feed(admit, begun, ended, caller)
+        feed = _Feed(admit, begun, ended, caller, computed)
         # Before the engine is started, which may take minutes: who waits for it can be stopped, too.
         with self._changed:
             self._feeds.append(feed)
@@ -227,10 +235,14 @@ class Engine:
 
     def _drive(self, llm: Any) -> None:
         engine = llm.llm_engine
+        gpus = _gpus(engine)
         why = f"the engine of {self.name} was closed while calls were under way"
         try:
             while self._refill(llm):
-                for output in engine.step():
+                began = time.perf_counter()
+                outputs = engine.step()
+                self._charge((time.perf_counter() - began) * gpus)
+                for output in outputs:
                     if output.finished:
                         self._finish(output)
         except Exception as error:
@@ -252,6 +264,13 @@ class Engine:
             outputs.put(RuntimeError("a process of the engine has ended"))
             driver.join(_GRACE_SECONDS)
         self._lose(llm, RoleError(f"a process of the vLLM engine of {self.name} has ended; resume to start it again"))
+
+    def _charge(self, gpu_seconds: float) -> None:
+        """Tells each caller its share of a step."""
+        with self._changed:
+            for feed in self._feeds:
+                if feed.under_way and gpu_seconds:
+                    feed.computed(gpu_seconds * feed.under_way / len(self._calls))
 
     def _refill(self, llm: Any) -> bool:
         """Waits until there is something to do and begins what there is room for; False when the engine is to end."""
@@ -322,6 +341,15 @@ class Engine:
 
 def _refused(name: str, error: Exception) -> RoleError:
     return RoleError(f"vLLM refuses a call of {name}: {told(error)}")
+
+
+def _gpus(engine: Any) -> int:
+    """The GPUs that the engine computes on; none where vLLM runs on the CPU."""
+    config = getattr(engine, "vllm_config", None)
+    if getattr(getattr(config, "device_config", None), "device_type", "cuda") == "cpu":
+        return 0
+    parallel = getattr(config, "parallel_config", None)
+    return int(getattr(parallel, "world_size", 1)) * int(getattr(parallel, "data_parallel_size", 1))
 
 
 def _processes(engine: Any, before: set[Any]) -> list[Any]:

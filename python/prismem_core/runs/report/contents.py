@@ -162,7 +162,8 @@ def _best(record: RunRecord) -> str:
 def model_usage(ledger: Ledger, prices: Mapping[str, Price]) -> dict[str, Any]:
     """All that was asked of the models: calls, tokens and cost by role and stage, and the sums; nothing is left out.
 
-    A call of an embedder is a text. `cost` is in the currency of the prices, 0 where there are none.
+    A call of an embedder is a text. `cost` is in the currency of the prices, 0 where there are none. `time` has the
+    wall seconds and the GPU seconds by role, those of searches under `engine`.
     """
     roles: dict[str, Any] = {}
     total, money = Usage(), 0.0
@@ -175,7 +176,9 @@ def model_usage(ledger: Ledger, prices: Mapping[str, Price]) -> dict[str, Any]:
         entry["cost"] += cost
         total.add(usage)
         money += cost
-    return {"roles": roles, "total": {**total.to_dict(), "cost": money}}
+    gpu = {role: round(seconds, 3) for role, seconds in ledger.gpu_seconds().items()}
+    times = {"seconds": round(ledger.seconds(), 3), "gpu_seconds": {**gpu, "total": round(sum(gpu.values()), 3)}}
+    return {"roles": roles, "total": {**total.to_dict(), "cost": money}, "time": times}
 
 
 def _scores(record: RunRecord, started: RunStarted | None) -> dict[str, dict[str, Any]]:

@@ -201,7 +201,16 @@ def model_table(usage: Mapping[str, Any]) -> Table | None:
     total = usage["total"]
     rows.append(("all models", *_counts(total), f"{total['cost']:,.4f}" if total["cost"] else ""))
     note = "Tokens as the models counted them; a call of an embedder is a text. Replies of the cache cost nothing."
+    note += _gpu_note(usage.get("time", {}).get("gpu_seconds", {}))
     return Table("What the models were asked", ("model", "calls", "tokens in", "tokens out", "cost"), tuple(rows), note)
+
+
+def _gpu_note(gpu: Mapping[str, float]) -> str:
+    """GPU seconds by role, where there were any; `engine` stands for searches."""
+    if not gpu.get("total"):
+        return ""
+    by_role = ", ".join(f"{role} {seconds:,.1f}" for role, seconds in gpu.items() if role != "total")
+    return f" GPU seconds: {gpu['total']:,.1f} ({by_role})."
 
 
 def _counts(counts: Mapping[str, Any]) -> tuple[str, str, str]:
