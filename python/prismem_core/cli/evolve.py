@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from prismem_core.cli.forecast_lines import show_forecast
 from prismem_core.cli.isolation import tell_isolation
 from prismem_core.cli.models import (
     AnnotatorOption,
@@ -41,6 +42,7 @@ from prismem_core.cli.progress import ProgressObserver
 
 if TYPE_CHECKING:
     from prismem_core.evolution.settings import EvolutionSettings
+    from prismem_core.jobs.evolution_job import EvolutionJob
 
 
 def evolve_command(
@@ -91,44 +93,38 @@ def evolve_command(
 
       prismem evolve --data my.jsonl --run runs/mine --chat openai:Qwen/Qwen3-8B@http://localhost:8000/v1
     """
-    from prismem_core.jobs.evolution_job import EvolutionJob, start_run, start_source
-    from prismem_core.jobs.settings import JobSettings, load_job_settings
+    from prismem_core.jobs.evolution_job import start_run
+    from prismem_core.runs.report.terminal import make_console
 
-    job_sets, evolution_sets = parse_sets(sets, set(JobSettings.model_fields))
-    job_settings, evolution_settings = load_job_settings(
-        settings,
-        merged(
-            job_sets,
-            _given(
-                workers=workers,
-                device=device,
-                reuse=reuse,
-                interface=interface,
-                sandbox_require=require,
-                verify_reuse=verify_reuse,
-                **model_values(
-                    chat=chat,
-                    judge=judge,
-                    designer=designer,
-                    embedder=embedder,
-                    annotator=annotator,
-                    record=record,
-                    replay=replay,
-                    budget=budget,
-                ),
-            ),
+    given = _given(
+        workers=workers,
+        device=device,
+        reuse=reuse,
+        interface=interface,
+        sandbox_require=require,
+        verify_reuse=verify_reuse,
+        **model_values(
+            chat=chat,
+            judge=judge,
+            designer=designer,
+            embedder=embedder,
+            annotator=annotator,
+            record=record,
+            replay=replay,
+            budget=budget,
         ),
-        {**evolution_sets, **_given(seed=seed, strategy=strategy)},
     )
-    job = EvolutionJob(
-        data if data == "sample" else str(Path(data).absolute()),
-        parts_of(split, data, evolution_settings.seed),
-        job_settings,
-        evolution_settings,
-        start_source(start),
-        None if cache is None else str(cache.absolute()),
-        None if exclude is None else str(exclude.absolute()),
-        None if corrections is None else str(corrections.absolute()),
+    job = evolution_job(
+        data,
+        split,
+        settings,
+        sets,
+        given,
+        _given(seed=seed, strategy=strategy),
+        start=start,
+        cache=cache,
+        exclude=exclude,
+        corrections=corrections,
     )
     _follow(
         run,
@@ -140,8 +136,42 @@ def evolve_command(
             observer.watch,
             unsafe=unsafe_no_sandbox,
             on_isolation=tell_isolation,
+            on_forecast=lambda foreseen, found: show_forecast(foreseen, found, make_console()),
         ),
+        job.evolution,
+    )
+
+
+def evolution_job(
+    data: str,
+    split: Path | None,
+    settings: Path | None,
+    sets: list[str] | None,
+    given: dict[str, Any],
+    evolution: dict[str, Any],
+    *,
+    start: str | None,
+    cache: Path | None,
+    exclude: Path | None,
+    corrections: Path | None,
+) -> EvolutionJob:
+    """The job that the options describe; `given` are settings of the job by key, `evolution` those of the evolution."""
+    from prismem_core.jobs.evolution_job import EvolutionJob, start_source
+    from prismem_core.jobs.settings import JobSettings, load_job_settings
+
+    job_sets, evolution_sets = parse_sets(sets, set(JobSettings.model_fields))
+    job_settings, evolution_settings = load_job_settings(
+        settings, merged(job_sets, given), {**evolution_sets, **evolution}
+    )
+    return EvolutionJob(
+        data if data == "sample" else str(Path(data).absolute()),
+        parts_of(split, data, evolution_settings.seed),
+        job_settings,
         evolution_settings,
+        start_source(start),
+        None if cache is None else str(cache.absolute()),
+        None if exclude is None else str(exclude.absolute()),
+        None if corrections is None else str(corrections.absolute()),
     )
 
 

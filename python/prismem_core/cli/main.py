@@ -24,6 +24,7 @@ from prismem_core.cli import (
     evolve,
     explain_reuse,
     export,
+    forecast,
     judge_agreement,
     kernels,
     report,
@@ -62,6 +63,7 @@ def _common(
 
 app.command("evolve")(evolve.evolve_command)
 app.command("resume")(evolve.resume_command)
+app.command("forecast")(forecast.forecast_command)
 app.command("evaluate")(evaluate.evaluate_command)
 app.command("compare")(compare.compare_command)
 app.command("validate")(validate.validate_command)

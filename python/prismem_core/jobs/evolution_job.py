@@ -17,6 +17,8 @@ from prismem_core.evolution.laboratory import Observer
 from prismem_core.evolution.settings import EvolutionSettings, build_settings
 from prismem_core.jobs.annotation import label_run
 from prismem_core.jobs.final_measures import measure_on_test, unmeasured
+from prismem_core.jobs.forecast.budgets import Reach, check_start, reaches
+from prismem_core.jobs.forecast.forecast import Forecast, forecast
 from prismem_core.jobs.isolation import Confinement, OnIsolation, confine, untold
 from prismem_core.jobs.models import with_moved_servers
 from prismem_core.jobs.provenance import provenance
@@ -67,6 +69,9 @@ def unwatched(bench: Workbench) -> None:
     """A watcher that looks away."""
 
 
+OnForecast = Callable[[Forecast, list[Reach]], None]
+
+
 class _InLedger:
     """An observer that also tells the ledger which iteration makes the calls from now on."""
 
@@ -91,11 +96,14 @@ def start_run(
     *,
     unsafe: bool = False,
     on_isolation: OnIsolation = untold,
+    on_forecast: OnForecast | None = None,
 ) -> Path:
     """Run a new job in `directory` (missing or empty) to its end; returns the directory.
 
     `announce` gets the lines on what was loaded, `watch` the workbench before the work begins, `on_isolation` what
-    confines programs. `unsafe` lets them run where they cannot be confined: this session only, and marked for good.
+    confines programs. `on_forecast`, where given, gets what the run is expected to ask of its models and how far its
+    budget reaches, before there is a directory; SettingsError where that does not even cover the start. `unsafe` lets
+    programs run where they cannot be confined: this session only, and marked for good.
     """
     if job.job.device != "cpu":
         check_device(job.job.device)  # before there is a directory
@@ -104,8 +112,47 @@ def start_run(
     _check_cache(job, unsafe)
     dataset, split = _prepare(job)
     with _confined(job, unsafe, on_isolation) as confinement:
+        foreseen = None if on_forecast is None else _forecast(job, dataset, split, confinement)
+        if on_forecast is not None and foreseen is not None:
+            found = reaches(foreseen, job.job)
+            check_start(found)
+            on_forecast(foreseen, found)
         _start(directory, job, dataset, split, confinement, observer, announce, watch)
     return directory
+
+
+def forecast_run(
+    job: EvolutionJob,
+    announce: Callable[[str], None] = silent,
+    *,
+    unsafe: bool = False,
+    on_isolation: OnIsolation = untold,
+) -> tuple[Forecast, list[Reach]]:
+    """What a run would ask of its models, and how far its budget reaches; no model is called and nothing written.
+
+    The start program is loaded in the sandbox for its schemas and instructions; ProgramError where it cannot be.
+    """
+    _check_cache(job, unsafe)
+    dataset, split = _prepare(job)
+    announce(summary(dataset, job.parts))
+    with _confined(job, unsafe, on_isolation) as confinement:
+        foreseen = _forecast(job, dataset, split, confinement, strict=True)
+    assert foreseen is not None
+    return foreseen, reaches(foreseen, job.job)
+
+
+def _forecast(
+    job: EvolutionJob, dataset: Dataset, split: Split, confinement: Confinement, *, strict: bool = False
+) -> Forecast | None:
+    try:
+        interface = confinement.sandbox.describe(job.start)
+        cached = job.cache is not None and Path(job.cache).exists()
+        return forecast(job.job, job.evolution, dataset, split, interface, job.start, cached=cached)
+    except ProgramError:
+        if strict:
+            raise
+        # Its validation, which comes next, says more.
+        return None
 
 
 def _start(
