@@ -226,16 +226,16 @@ class Evolution:
         return Evolution(self.server, self._talks, self.directory.with_name(f"{self.directory.name}-{self._number}"))
 
     def start(self, **job: Any) -> None:
-        """Run to the end; `job` holds settings of the job."""
+        """Run to the end; `job` holds settings of the job, `evolution` in it those of the evolution."""
         from prismem_core.evolution.settings import build_settings
         from prismem_core.jobs.evolution_job import EvolutionJob, start_run, start_source
         from prismem_core.jobs.settings import build_job_settings
 
-        given = job.pop("models", {})
+        given, evolving = job.pop("models", {}), job.pop("evolution", {})
         task = {"model": self.server.model(), "retries": 2, **given.get("task", {})}
         values = {"embedder": "hashing", "reranker": False, "models": {**given, "task": task}, **job}
         settings = build_job_settings(values)
-        evolution = build_settings({"T1": 1, "T2": 1, "T3": 0})
+        evolution = build_settings({"T1": 1, "T2": 1, "T3": 0, **evolving})
         start_run(
             self.directory,
             EvolutionJob(str(self._talks), None, settings, evolution, start_source("naive_rag")),

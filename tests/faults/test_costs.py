@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from prismem_core.errors import BudgetError
-from tests.faults.conftest import Evaluate, Evolution
+from prismem_core.errors import BudgetError, RoleError
+from tests.faults.conftest import Evaluate, Evolution, evaluate_talks
 from tests.scripted_server.fixture import ScriptedServer
 
 
@@ -157,3 +157,39 @@ def of_requests(evolution: Evolution) -> dict[str, Any]:
         for stage, usage in entry["stages"].items()
         if stage not in own
     }
+
+
+@pytest.mark.parametrize("role", ["reflection", "coding"])
+def test_a_budget_binds_the_designers_models(evolution: Evolution, scripted_server: ScriptedServer, role: str) -> None:
+    models = {r: {"model": scripted_server.model(r)} for r in ("reflection", "coding")}
+    models[role] |= {"budget_calls": 1}
+    with pytest.raises(BudgetError, match=f"the budget of calls for the {role} model is spent: 1 of 1"):
+        evolution.start(models=models)
+    assert "run_finished" not in evolution.kinds()
+
+
+@pytest.mark.parametrize("budget", [{"calls": 5}, {"tokens": 300}])
+def test_a_budget_binds_the_embedded_roles(talks: Path, budget: dict[str, int]) -> None:
+    (name,) = budget
+    with pytest.raises(BudgetError, match=f"the budget of {name} for all models is spent"):
+        evaluate_talks(talks, "naive_rag", task={"model": "offline"}, budget=budget)
+    with pytest.raises(BudgetError, match=f"the budget of {name} for the embedder model is spent"):
+        capped = {"embedding": {"model": "hashing", f"budget_{name}": 1}}
+        evaluate_talks(talks, "naive_rag", task={"model": "offline"}, embedder=None, models=capped)
+
+
+def test_wall_seconds_of_earlier_sessions_bind(evolution: Evolution, scripted_server: ScriptedServer) -> None:
+    scripted_server.play({"purpose": "answer", "do": {"status": 400, "error": "no"}})
+    with pytest.raises(RoleError):
+        evolution.start()
+    ledger = evolution.directory / "calls.jsonl"
+    with ledger.open("a") as file:
+        file.write('{"role":"time","seconds":7200.0}\n{"gpu_seconds":30.0,"of":"engine","role":"time"}\n')
+    scripted_server.play()
+    with pytest.raises(BudgetError, match=r"seconds for all models is spent: 7,20\d of 7,200"):
+        evolution.resume(budget={"seconds": 7200.0})
+    with pytest.raises(BudgetError, match="GPU seconds for all models is spent: 30 of 30"):
+        evolution.resume(budget={"seconds": 1e6, "gpu_seconds": 30.0})
+    evolution.resume(budget={"seconds": 1e6, "gpu_seconds": 1e6})
+    times = evolution.report()["models"]["time"]
+    assert times["seconds"] > 7200 and times["gpu_seconds"] == {"engine": 30.0, "total": 30.0}

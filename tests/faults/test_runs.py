@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from prismem_core.errors import JudgeError, RoleError
+from prismem_core.evolution.recipes import RECIPES
 from prismem_core.jobs.evaluation_job import evaluation_tables
 from tests.faults.conftest import Evaluate, Evolution, one_clear_line
 from tests.scripted_server.fixture import ScriptedServer
@@ -19,6 +20,8 @@ def paid(server: ScriptedServer) -> Counter[str]:
     answered = [e for e in server.log if e["delivered"] and e["purpose"] in ("extract", "plan", "answer", "judge")]
     return Counter(json.dumps(entry["body"], sort_keys=True) for entry in answered)
 
+
+ROLES = ("task", "reflection", "coding")
 
 PROVIDER_FAILURES: list[dict[str, Any]] = [
     {"status": 503},
@@ -131,3 +134,29 @@ def test_a_designer_whose_server_fails_uses_up_no_iteration(
     finished = [event["iteration"] for event in evolution.journal() if event["event"] == "iteration_finished"]
     # The start was measured, which is iteration 0; the designer has nothing to do with that.
     assert finished == [0]
+
+
+STRATEGIES = list(RECIPES)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_an_outage_pauses_every_strategy_and_uses_up_no_iteration(
+    evolution: Evolution, scripted_server: ScriptedServer, strategy: str
+) -> None:
+    given = {"evolution": {"strategy": strategy, "T1": 1, "T2": 1, "T3": 1}}
+    evolution.start(**given, designer=scripted_server.model("designer"))
+    journal = evolution.journal()
+    for model, finished in (("scripted", []), ("designer", [0])):
+        paused = evolution.another()
+        scripted_server.reset()
+        scripted_server.play({"model": model, "do": {"status": 503}})
+        with pytest.raises(RoleError) as caught:
+            paused.start(
+                **given, designer=scripted_server.model("designer"), models={role: {"retries": 0} for role in ROLES}
+            )
+        one_clear_line(str(caught.value))
+        ends = [event["iteration"] for event in paused.journal() if event["event"] == "iteration_finished"]
+        assert ends == finished and "run_finished" not in paused.kinds()
+        scripted_server.play()
+        paused.resume()
+        assert paused.journal() == journal

@@ -26,9 +26,9 @@ class Behaviour:
 
     The reply: `text` in place of the good one, `edits` of the catalogue for a coder's prompt, `shape` names a
     distortion of it (see `shapes.SHAPES`), `finish` the reason it gives, `usage` is `right`, `none` or the counts it
-    tells. Embeddings: `dimension`, `shuffle` their order, `cut_text` or `refuse_text` above so many tokens (with
-    `refuse_status` and, if it is another than the default, `error`, in which `{given}` and `{limit}` are put in),
-    `values` (`nan`, `null`, `zero`, `text`), `rows` more or fewer.
+    tells, `fingerprint` its system_fingerprint. Embeddings: `dimension`, `shuffle` their order, `cut_text` or
+    `refuse_text` above so many tokens (with `refuse_status` and, if it is another than the default, `error`, in which
+    `{given}` and `{limit}` are put in), `values` (`nan`, `null`, `zero`, `text`), `rows` more or fewer.
     """
 
     latency: float = 0.0
@@ -57,6 +57,7 @@ class Behaviour:
     shape: str = ""
     finish: str | None = None
     usage: Any = "right"
+    fingerprint: str | None = None
     dimension: int = 32
     shuffle: bool = False
     cut_text: int | None = None

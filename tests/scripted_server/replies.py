@@ -201,6 +201,8 @@ def _whole(
 ) -> Reply:
     value: dict[str, Any] = {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": body["model"]}
     value["choices"] = [{"index": 0, "message": message, "finish_reason": finish, "logprobs": None}]
+    if behaviour.fingerprint is not None:
+        value["system_fingerprint"] = behaviour.fingerprint
     usage = _usage(behaviour, prompt, completion)
     if usage is not None:
         value["usage"] = usage
@@ -211,6 +213,8 @@ def _stream(
     body: Mapping[str, Any], behaviour: Behaviour, message: dict[str, Any], finish: str, prompt: int, completion: int
 ) -> Reply:
     head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": body["model"]}
+    if behaviour.fingerprint is not None:
+        head["system_fingerprint"] = behaviour.fingerprint
 
     def event(delta: dict[str, Any], reason: str | None = None) -> bytes:
         return _event({**head, "choices": [{"index": 0, "delta": delta, "finish_reason": reason}]})

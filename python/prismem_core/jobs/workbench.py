@@ -135,6 +135,7 @@ class Workbench:
             role=ledger_role(role),
             budget=self.budget,
             lasting=self._lasting,
+            temperature=self.clients.models[role].temperature,
         )
 
     def usage(self) -> tuple[int, int, int]:

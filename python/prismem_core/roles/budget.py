@@ -130,8 +130,12 @@ def _check(allowed: Allowance, spent: _Spent, seconds: float | None, whose: str)
         ("GPU seconds", spent.gpu_seconds, allowed.gpu_seconds),
     ):
         if cap is not None and used is not None and used >= cap:
-            shown = f"{used:,} of {cap:,}" if name in ("calls", "tokens") else f"{used:.4g} of {cap:.4g}"
+            shown = f"{_shown(used)} of {_shown(cap)}"
             raise BudgetError(
                 f"the budget of {name} for {whose} is spent: {shown}; what was paid for is kept, raise the cap "
                 "(docs/models.md) and go on"
             )
+
+
+def _shown(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 or value == int(value) else f"{value:.4g}"

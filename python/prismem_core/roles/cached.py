@@ -20,6 +20,7 @@ from prismem_core.roles.budget import Budget
 from prismem_core.roles.ledger import Ledger
 from prismem_core.roles.meter import Meter
 from prismem_core.roles.protocols import Chat, ChatReply, ChatRequest, CompletesEach, Embedder, embed_counted
+from prismem_core.roles.repeats import Repeats
 
 EMBEDDING_CHUNK = 32
 EMBEDDING_STAGE = "embed"
@@ -80,7 +81,8 @@ class CachedChat:
 
     `role` is what the ledger and the budget call the model. A model without an `account` of its own has its sub-batches
     admitted and settled here. With `lasting` the failure of one job ends no other: `stop` stops nothing but what is to
-    be given up at once, and later calls are made.
+    be given up at once, and later calls are made. `temperature` is that of all calls, None that of each request; at 0
+    equal requests should have equal replies, and a model that gives others is told of.
     """
 
     def __init__(
@@ -93,7 +95,10 @@ class CachedChat:
         role: str = "chat",
         budget: Budget | None = None,
         lasting: bool = False,
+        temperature: float | None = None,
     ) -> None:
+        self._temperature = temperature
+        self._repeats = Repeats(chat.identity)
         self.identity = chat.identity
         self._lasting = lasting
         self._chat = chat
@@ -170,9 +175,17 @@ class CachedChat:
                 for sent in self._send(list(fresh.values())):
                     got = {names[position]: reply for position, reply in sent.items()}
                     self._keep(chunk.purpose, got)
+                    self._compare(fresh, got)
                     replies.update(got)
                 _check_complete(names, replies, self.identity)
         return replies
+
+    def _compare(self, requests: Mapping[str, ChatRequest], replies: Mapping[str, ChatReply]) -> None:
+        for key, reply in replies.items():
+            request = requests[key]
+            temperature = request.temperature if self._temperature is None else self._temperature
+            if temperature == 0 and reply.finish_reason == "stop":
+                self._repeats.note(request.digest, reply.text.encode("utf-8", "surrogatepass"))
 
     def _send(self, requests: list[ChatRequest]) -> Iterator[dict[int, ChatReply]]:
         """Replies by position, in the portions in which the model hands them over."""
@@ -256,6 +269,7 @@ class CachedEmbedder:
         budget: Budget | None = None,
     ) -> None:
         self.identity = embedder.identity
+        self._repeats = Repeats(embedder.identity)
         self._embedder = embedder
         self._cache = cache
         self._ledger = ledger
@@ -324,6 +338,8 @@ class CachedEmbedder:
         result = np.asarray(embedded, np.float32)
         self._check(result, len(keys))
         self._cache.put_rows(EMBEDDING_STAGE, keys, result, cost=list(tokens))
+        for text, row in zip(texts, result, strict=True):
+            self._repeats.note(digest("text", text), row.tobytes())
         for key, count in zip(keys, tokens, strict=True):
             self._ledger.record(self._role, EMBEDDING_STAGE, key, count, 0)
             if self._account is not None:

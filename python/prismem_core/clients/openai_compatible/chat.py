@@ -56,6 +56,7 @@ class OpenAIChat(OpenAIClient):
         structured = "text" if "response_format" in settings.extra_body else settings.structured
         self._dialect = Dialect(structured, spec.model)
         self._forms: dict[str, tuple[Form, bool]] = {}
+        self._fingerprint = ""
 
     def learn_from(self, other: OpenAIChat) -> None:
         """Share what another client of the same model at the same server finds out about it."""
@@ -224,11 +225,25 @@ class OpenAIChat(OpenAIClient):
         elif problem := cannot_hold(request, given + completion.cached_tokens, self.endpoint.model):
             self._unusable(given, written)
             raise RoleError(problem)
+        self._look_at(completion.fingerprint, request)
         if request.purpose == PROBE:
             self.account.overhead(PROBE, given, written)
         else:
             self.account.settle(given, written)
         return Completion(completion.text, completion.finish_reason, given, written, completion.raw_chars)
+
+    def _look_at(self, fingerprint: str, request: ChatRequest) -> None:
+        """Tell of a server that is not the one it was: replies to equal requests may then differ."""
+        if fingerprint and self._fingerprint and fingerprint != self._fingerprint:
+            private = (request.system, request.prompt)
+            self.say_once(
+                logging.WARNING,
+                "%s reports different values of system_fingerprint (such as %s): it is not one and the same system, so "
+                "equal requests may have different replies",
+                self.endpoint.model,
+                quoted(fingerprint, private, self._key) or "…",
+            )
+        self._fingerprint = self._fingerprint or fingerprint
 
     def _unusable(self, given: int | None, written: int | None) -> None:
         """Count what is paid for and of no use."""

@@ -38,7 +38,7 @@ class Completion:
 
     `problem` says why it is none, and `lasting` that another try will hardly help. `doubt` is the reason for its end
     where that is none of those known: the text may be incomplete. `cached_tokens` are those that some servers leave
-    out of `input_tokens`, others not.
+    out of `input_tokens`, others not. `fingerprint` is what the server calls its present state, where it does.
     """
 
     text: str = ""
@@ -50,6 +50,7 @@ class Completion:
     lasting: bool = True
     doubt: str = ""
     cached_tokens: int = 0
+    fingerprint: str = ""
 
 
 def read_completion(value: Any) -> Completion:
@@ -70,7 +71,7 @@ def read_completion(value: Any) -> Completion:
         return Completion(problem="a choice without a message", input_tokens=usage[0], output_tokens=usage[1])
     content, reasoning = content_of(message.get("content")), reasoning_of(message)
     found_end = completed(content, len(reasoning), choice.get("finish_reason"), usage)
-    return replace(found_end, cached_tokens=cached_in(value))
+    return replace(found_end, cached_tokens=cached_in(value), fingerprint=fingerprint_in(value))
 
 
 def error_in(part: Mapping[str, Any]) -> tuple[str, bool] | None:
@@ -134,6 +135,12 @@ def usage_of(value: Any) -> tuple[int | None, int | None]:
         # Some servers count reasoning in the total alone; it is paid for like what is written.
         written = whole - given
     return given, written
+
+
+def fingerprint_in(value: Mapping[str, Any]) -> str:
+    """The `system_fingerprint` of an answer or an event."""
+    found = value.get("system_fingerprint")
+    return found if isinstance(found, str) else ""
 
 
 def cached_in(value: Mapping[str, Any]) -> int:

@@ -15,6 +15,7 @@ from prismem_core.clients.openai_compatible.completion import (
     completed,
     content_of,
     error_in,
+    fingerprint_in,
     reasoning_of,
     usage_of,
 )
@@ -40,6 +41,7 @@ class Stream:
         self._reasoning_chars = 0
         self._finish: Any = None
         self._cached = 0
+        self._fingerprint = ""
 
     async def read(self, chunks: AsyncIterator[bytes]) -> Completion:
         """The completion in a body; one that ends early has a `problem`."""
@@ -56,7 +58,7 @@ class Stream:
             problem = "a stream that ended without saying why" if done else "a stream that broke off"
             return self._broken(f"{problem}, so the reply may be incomplete", done)
         found = completed("".join(self._texts), self._reasoning_chars, self._finish, self.usage)
-        return replace(found, cached_tokens=self._cached)
+        return replace(found, cached_tokens=self._cached, fingerprint=self._fingerprint)
 
     def _take(self, data: bytes) -> tuple[str, bool]:
         """Take an event in: what is wrong with it, "" if nothing, and whether that will last."""
@@ -68,6 +70,7 @@ class Stream:
             return "", False
         if isinstance(chunk.get("usage"), dict):
             self.usage, self._cached = usage_of(chunk), cached_in(chunk)
+        self._fingerprint = fingerprint_in(chunk) or self._fingerprint
         found = error_in(chunk)
         if found:
             return f"a stream that {found[0]}", found[1]
