@@ -63,12 +63,15 @@ def check(forecast: Forecast, models: Mapping[str, Any]) -> None:
         ("holistic", "naive-rag", False),
         ("random-case", "bm25-rag", True),
         ("prismem", "naive-rag", False),
+        ("router", "naive-rag", False),
     ],
 )
 def test_a_run_uses_what_was_foreseen(
     scripted_server: ScriptedServer, data: Path, tmp_path: Path, strategy: str, start: str | None, designer: bool
 ) -> None:
     more = {"designer": scripted_server.model("designer")} if designer else {}
+    if strategy == "router":
+        more["annotator"] = scripted_server.model("annotator")
     job = job_of(data, settings(scripted_server, **more), start, strategy=strategy)
     foreseen, _ = forecast_run(job)
     assert scripted_server.totals["requests"] == 0

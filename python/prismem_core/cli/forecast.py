@@ -12,6 +12,7 @@ from prismem_core.cli.evolve import evolution_job
 from prismem_core.cli.forecast_lines import show_forecast
 from prismem_core.cli.isolation import tell_isolation
 from prismem_core.cli.models import (
+    AnnotatorOption,
     BudgetOption,
     ChatOption,
     DesignerOption,
@@ -52,6 +53,7 @@ def forecast_command(
     judge: JudgeOption = None,
     designer: DesignerOption = None,
     embedder: EmbedderOption = None,
+    annotator: AnnotatorOption = None,
     budget: BudgetOption = None,
     record: RecordOption = None,
     replay: ReplayOption = None,
@@ -77,7 +79,14 @@ def forecast_command(
     from prismem_core.runs.report.terminal import make_console
 
     models = model_values(
-        chat=chat, judge=judge, designer=designer, embedder=embedder, record=record, replay=replay, budget=budget
+        chat=chat,
+        judge=judge,
+        designer=designer,
+        embedder=embedder,
+        annotator=annotator,
+        record=record,
+        replay=replay,
+        budget=budget,
     )
     job = evolution_job(
         data,

@@ -44,6 +44,8 @@ OUTPUT: Mapping[str, float] = {
 OUTPUT_OFFLINE: Mapping[str, float] = {"plan": 20.0, "answer": 20.0, "ask": 50.0}
 EXTRACTED: Mapping[str, float] = {"offline": 1.0, "model": 0.4}
 """Tokens of the units, for each token of the dialogue."""
+LABEL = 30.0
+"""Tokens of a reply that names capabilities."""
 ANSWER_CHARS = 120
 CASE_CHARS = 8000
 """Characters of a case in a prompt of the designer."""

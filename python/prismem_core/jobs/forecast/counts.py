@@ -6,7 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from prismem_core.evaluation.annotation import annotation_request
 from prismem_core.evaluation.judges.rules import grading
+from prismem_core.evaluation.routing import routing_request
 from prismem_core.pipeline.segment import segment
 from prismem_core.pipeline.structured import field_inputs
 from prismem_core.program.interface import ProgramInterface
@@ -96,6 +98,18 @@ class Questions:
         requests = [call.request("", 1) for task in self.tasks for call in grading(task, "x").calls]
         chars = [request.system + request.prompt for request in requests]
         return Prompts(len(requests), sum(map(len, chars)), sum(len(text.encode("utf-8")) for text in chars))
+
+    @cached_property
+    def annotating(self) -> Prompts:
+        """Prompts of an annotator for the labels of the tasks."""
+        requests = (annotation_request(task) for task in self.tasks)
+        return _prompts((request.system, request.prompt) for request in requests)
+
+    @cached_property
+    def routing(self) -> Prompts:
+        """Prompts that ask which capability a question wants."""
+        requests = (routing_request(task.asked) for task in self.tasks)
+        return _prompts((request.system, request.prompt) for request in requests)
 
     @cached_property
     def snippets(self) -> list[int]:

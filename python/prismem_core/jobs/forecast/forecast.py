@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from prismem_core.clients.model_settings import ModelSettings
 from prismem_core.evolution.recipes import RECIPES
@@ -130,7 +130,9 @@ class _Foreseen:
         evolution, recipe = self._evolution, self._recipe
         refinements = recipe.refinements(evolution)
         rounds = evolution.T3 if recipe.integrates else 0
-        parts: dict[str, Costs] = {START: _joined(self._evaluating.start(self._both), self._probes())}
+        parts: dict[str, Costs] = {
+            START: _joined(self._annotated(), self._evaluating.start(self._both), self._probes())
+        }
         iterations = {COLD_START: evolution.T1, REFINEMENT: refinements, INTEGRATION: rounds}
         makers = {COLD_START: self._cold_start, REFINEMENT: self._refinement, INTEGRATION: self._integration}
         for part, count in iterations.items():
@@ -220,12 +222,17 @@ class _Foreseen:
             return _joined(start, result)
         # The best program, then each question by the program of its capability, of five at most.
         routed = {key: possible(amount, 1.0, 5.0) for key, amount in result.items()}
-        count = len(self._test.asked)
         costs = _joined(start, result, routed)
         if self._evolution.router == "question":
-            prompts = Prompts(count, self._test.planning.chars + 3000 * count, self._test.planning.size + 3000 * count)
-            costs["chat", "route"] = self._evaluating.task.amount(prompts, 20.0)
+            costs["chat", "route"] = self._evaluating.task.amount(self._test.routing, take.LABEL)
         return costs
+
+    def _annotated(self) -> Costs:
+        """The labels of the training and validation questions."""
+        if self._kinds["annotator"] == "offline":
+            return {}
+        annotator = replace(self._player("annotator"), retries=self._job.annotation_retries)
+        return {("annotator", "annotate"): annotator.amount(self._both.annotating, take.LABEL)}
 
     def _probes(self) -> Costs:
         """What clients of servers find out for themselves."""
