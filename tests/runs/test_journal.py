@@ -162,9 +162,10 @@ def test_round_trip_sorts_keys_and_turns_tuples_into_lists() -> None:
 def test_every_kind_of_event_says_its_name() -> None:
     assert all(kind.name == name for name, kind in EVENTS.items()) and len(EVENTS) == 14
     assert {name for name, kind in EVENTS.items() if kind.checkpoint} == {
+        "tasks_annotated",
         "run_started",
         "iteration_finished",
         "run_finished",
     }
-    with pytest.raises(RunError, match="unknown event 'nonsense'; known: run_started"):
+    with pytest.raises(RunError, match="unknown event 'nonsense'; known: tasks_annotated, run_started"):
         event_from_json({"event": "nonsense"})
