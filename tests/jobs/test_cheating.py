@@ -127,8 +127,8 @@ def test_a_call_of_the_task_model_is_recorded_with_its_program(tmp_path: Path, m
     job = make_job(evolution={"T1": 0, "T2": 0, "T3": 0})
     run = start_run(tmp_path / "run", replace(job, start=source), SilentObserver())
     lines = [json.loads(line) for line in (run / "calls.jsonl").read_bytes().splitlines()]
-    asked = [line for line in lines if line["stage"] == "ask"]
-    assert len(asked) > len({line["key"] for line in lines if line["stage"] == "plan"}) > 0
+    asked = [line for line in lines if line.get("stage") == "ask"]
+    assert len(asked) > len({line["key"] for line in lines if line.get("stage") == "plan"}) > 0
     assert {(line["role"], line["program"]) for line in asked} == {("chat", "n00")}
     assert load_report(run).data["calls"]["stages"]["ask"]["made"]["calls"] == len(asked)
 

@@ -32,7 +32,8 @@ def history(run: Path) -> list[dict[str, Any]]:
 
 
 def calls(run: Path) -> list[str]:
-    return [json.loads(line)["key"] for line in (run / "calls.jsonl").read_bytes().splitlines()]
+    lines = [json.loads(line) for line in (run / "calls.jsonl").read_bytes().splitlines()]
+    return [line["key"] for line in lines if line["role"] != "time"]
 
 
 @pytest.fixture(scope="module")
