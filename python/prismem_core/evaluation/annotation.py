@@ -56,7 +56,7 @@ def read_annotation(text: str) -> Annotation:
     """The labels in a reply; Unusable names every rule that they break."""
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise Unusable("the reply is no JSON object") from None
     if not isinstance(value, dict):
         raise Unusable('expected an object with "primary" and "secondary"')

@@ -43,7 +43,7 @@ def read_capability(text: str) -> Capability:
     """The capability that a reply names; Unusable for anything but an object with one of the five identifiers."""
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise Unusable("the reply is no JSON object") from None
     if not isinstance(value, dict) or set(value) != {"capability"}:
         raise Unusable('expected an object with the one field "capability"')
