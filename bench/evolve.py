@@ -29,10 +29,12 @@ from .simulation import report, study
 from .simulation.kept import Kept
 
 FORMAT = 1
+MARKS = ("<!-- tables of bench.evolve -->", "<!-- end of the tables -->")
 
 
 def run(
     seeds: int,
+    other_seeds: int,
     sweep_seeds: int,
     workers: int,
     keep: Path | None = None,
@@ -46,9 +48,9 @@ def run(
     began, made_by = time.monotonic(), commit()
     axes = study.sweeps() if sweeps else {}
     # Without noise the strategies agree seed by seed or differ by what is plain to see; fewer seeds tell it.
-    null = {setting: seeds if setting.rates.noise else sweep_seeds for setting in study.NULL_WORLDS.values()}
+    null = {s: other_seeds if s.rates.noise else min(other_seeds, 100) for s in study.NULL_WORLDS.values()}
     points = {setting: sweep_seeds for axis in axes.values() for setting in axis.values()}
-    wanted = dict.fromkeys(study.WORLDS.values(), seeds) | null
+    wanted = dict.fromkeys(study.WORLDS.values(), other_seeds) | {study.MAIN: seeds} | null
     wanted |= {setting: count for setting, count in points.items() if setting not in wanted}
     with study.processes(workers) as pool:
         told = _progress(sum(wanted.values()) * len(study.STRATEGIES), began)
@@ -109,18 +111,23 @@ def _say(text: str) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the study and print its tables; exit code 0 whatever comes out."""
     parser = argparse.ArgumentParser(prog="python -m bench.evolve", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--seeds", type=_count, help="seeds of each strategy and world; 1000 by default")
+    parser.add_argument("--seeds", type=_count, help="seeds of each strategy in the main world; 1000 by default")
+    parser.add_argument("--other-seeds", type=_count, help="seeds in the other worlds and the null world; as --seeds")
     parser.add_argument("--sweep-seeds", type=_count, help="seeds of each point of a sweep; a tenth of --seeds")
     parser.add_argument("--quick", action="store_true", help="20 seeds, no calibration, no sweeps: seconds")
     parser.add_argument("--workers", type=_count, default=machine.usable_cores(), help="processes; one a core")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep finished parts there; a stopped study goes on")
     parser.add_argument("--results", type=Path, help="a JSON file for the record; replaced as a whole")
+    parser.add_argument("--document", type=Path, help="a text whose part between the marks of the tables is replaced")
     parser.add_argument("--table", type=Path, metavar="FILE", help="print the tables of a record and do nothing else")
     given = parser.parse_args(arguments)
     seeds = given.seeds or (20 if given.quick else 1000)
     try:
+        text = given.document.read_text(encoding="utf-8") if given.document is not None else ""
+        if given.document is not None and not all(mark in text for mark in MARKS):
+            parser.error(f"--document: {given.document} lacks the marks {' and '.join(MARKS)}")
         if given.table is not None:
-            print(report.markdown(_record(given.table)), end="")
+            _show(_record(given.table), given.document, text)
             return 0
         if given.results is not None and not os.access(given.results.parent, os.W_OK | os.X_OK):
             parser.error(f"--results: there is no directory {given.results.parent} to write in; make it first")
@@ -128,7 +135,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parser.error(f"--keep: {given.keep} is a file; name a directory")
         record = run(
             seeds,
-            given.sweep_seeds or max(2, seeds // 10),
+            given.other_seeds or seeds,
+            min(seeds, given.sweep_seeds or max(2, seeds // 10)),
             given.workers,
             given.keep,
             calibration=not given.quick,
@@ -137,19 +145,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         _say("bench.evolve: interrupted; nothing was written")
         return 130
+    except OSError as error:
+        _say(f"bench.evolve: {error.filename}: {error.strerror}")
+        return 2
     except BrokenProcessPool:
         _say("bench.evolve: a worker ended by itself (out of memory?); start again, with fewer --workers")
         return 1
     except PrismemError as error:
         _say(f"bench.evolve: {error}")
         return error.exit_code
-    print(report.markdown(record), end="")
+    _show(record, given.document, text)
     if given.results is not None:
         # No reader finds half a file, whatever happens while it is written.
         beside = given.results.with_name(given.results.name + ".part")
         beside.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
         os.replace(beside, given.results)
     return 0
+
+
+def _show(record: dict[str, Any], document: Path | None, text: str) -> None:
+    """Print the tables, and put them between the marks of the document."""
+    tables = report.markdown(record)
+    print(tables, end="")
+    if document is not None:
+        before, _, rest = text.partition(MARKS[0])
+        after = rest.partition(MARKS[1])[2]
+        document.write_text(f"{before}{MARKS[0]}\n\n{tables}\n{MARKS[1]}{after}", encoding="utf-8")
 
 
 def _record(file: Path) -> dict[str, Any]:
