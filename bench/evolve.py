@@ -60,8 +60,6 @@ def run(
             _say("calibrating the share of trade-offs ...")
             share, counts = study.calibrate(pool)
             calibrated |= {"found": share, **counts.to_json()}
-            even = study.count_revisions(pool, study.EQUAL_EFFORT.rates, study.CALIBRATION_SEEDS)
-            calibrated["equal effort"] = even.to_json()
     return {
         "format": FORMAT,
         "commit": made_by,

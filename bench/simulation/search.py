@@ -117,11 +117,15 @@ class SimulatedDesigner:
         losses = rng.uniform(rates.smallest, rates.largest, size=2)
         hurt_count = 1 + int(rng.random() < rates.two_hurt)
         order = [int(c) for c in rng.permutation(len(CAPABILITIES))]
-        gains = size * (1.0 - skills) / (1.0 - SEED_SKILL)
+        general = rng.random() < rates.general
+        gains, harms = size * (1.0 - skills) / (1.0 - SEED_SKILL), -np.minimum(size, skills / 2)
         moved = skills.copy()
+        if not trades and general:
+            return readable(moved + rates.plain_share * (gains if succeeds else harms))
         if not trades:
-            change = gains if succeeds else -np.minimum(size, skills / 2)
-            return readable(moved + rates.plain_share * change)
+            aim = root if succeeds else order[0]
+            moved[aim] += (gains if succeeds else harms)[aim]
+            return readable(moved)
         aim = root if succeeds else next(c for c in order if c != root)
         moved[aim] += gains[aim]
         hurt = [c for c in reversed(order) if c != aim][:hurt_count]

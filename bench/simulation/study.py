@@ -37,16 +37,19 @@ class Setting:
 
 
 MAIN = Setting()
-EQUAL_EFFORT = Setting(replace(MAIN.rates, plain_share=0.2))
-"""A revision moves as many points in all whether it is plain or a trade-off: a fifth on each of five capabilities."""
-CLEAN_MERGE = Setting(replace(EQUAL_EFFORT.rates, interference=0.0))
-"""And nothing of what a specialist gave up comes along when its gain is merged."""
+SIDE_EFFECTS = Setting(replace(MAIN.rates, interference=0.3))
+"""A merge takes over a share of what a specialist gave up for its gain."""
+GENERAL = Setting(replace(MAIN.rates, general=1.0, plain_share=0.2))
+"""A revision without a trade-off helps all capabilities, by as many points in all as an aimed one helps one."""
+FIRST = Setting(replace(SIDE_EFFECTS.rates, general=1.0))
+"""The world of the first model, as it was written down before the first run (docs/simulation.md, "Changes")."""
 WORLDS: Mapping[str, Setting] = {
     "main": MAIN,
-    "equal effort": EQUAL_EFFORT,
-    "equal effort, clean merge": CLEAN_MERGE,
+    "merges with side effects": SIDE_EFFECTS,
+    "general revisions": GENERAL,
+    "first model": FIRST,
 }
-_NULL = replace(MAIN.rates, tradeoffs=0.0, secondaries=(1.0, 0.0, 0.0))
+_NULL = replace(MAIN.rates, tradeoffs=0.0, general=1.0, secondaries=(1.0, 0.0, 0.0))
 NULL_WORLDS: Mapping[str, Setting] = {
     "noise 0.1, T3 = 3": Setting(_NULL),
     "noise 0.1, T3 = 0": Setting(_NULL, Budget(T3=0)),
@@ -61,7 +64,7 @@ def sweeps() -> dict[str, dict[str, Setting]]:
         "share of trade-offs": ("tradeoffs", (0.0, 0.25, 0.5, MAIN.rates.tradeoffs, 0.9, 1.0)),
         "noise": ("noise", (0.0, 0.05, 0.1, 0.2, 0.4, 1.0)),
         "label noise": ("label_noise", (0.0, 0.1, 0.25, 0.5, 1.0)),
-        "share of a plain revision": ("plain_share", (0.0, 0.2, 0.35, 0.5, 1.0)),
+        "share of general revisions": ("general", (0.0, 0.25, 0.5, 1.0)),
         "chance of success": ("success", (0.25, 0.5, 0.75)),
         "misreading": ("misreading", (0.0, 0.2, 0.8)),
         "least fidelity": ("least_fidelity", (0.0, 0.5, 1.0)),

@@ -40,6 +40,7 @@ class Rates:
     smallest: float = 0.03
     largest: float = 0.14
     two_hurt: float = 0.5
+    general: float = 0.0
     plain_share: float = 0.5
     secondaries: tuple[float, float, float] = (0.3, 0.5, 0.2)
     secondary_difficulty: float = -1.0
@@ -50,11 +51,11 @@ class Rates:
     misreading: float = 0.2
     least_fidelity: float = 0.5
     blind_factor: float = 0.5
-    interference: float = 0.3
+    interference: float = 0.0
 
     def __post_init__(self) -> None:
         """ArgumentError for a share outside [0, 1] or chances of secondaries that do not add up to 1."""
-        shares = ("tradeoffs", "success", "two_hurt", "plain_share", "noise", "label_noise", "misreading")
+        shares = ("tradeoffs", "success", "two_hurt", "general", "plain_share", "noise", "label_noise", "misreading")
         for name in (*shares, "least_fidelity", "blind_factor", "interference"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ArgumentError(f"{name}: expected a share in [0, 1], got {getattr(self, name)!r}")

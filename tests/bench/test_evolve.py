@@ -129,8 +129,15 @@ def test_trade_offs_help_one_capability_by_3_to_14_points_and_hurt_one_or_two() 
     assert up[:, [0, 2, 3, 4]].mean(axis=0) == pytest.approx(np.full(4, (1 - Rates().success) / 4), abs=0.02)
 
 
-def test_plain_revisions_move_all_capabilities_alike() -> None:
+def test_revisions_without_a_trade_off_are_aimed() -> None:
     found = moves(replace(Rates(), tradeoffs=0.0), root=1)
+    assert ((found != 0).sum(axis=1) == 1).all()
+    assert (found[:, 1] > 0).mean() == pytest.approx(Rates().success, abs=0.03)
+    assert (found[:, [0, 2, 3, 4]] <= 0).all(), "a revision that fails helps nothing"
+
+
+def test_general_revisions_move_all_capabilities_alike() -> None:
+    found = moves(replace(Rates(), tradeoffs=0.0, general=1.0), root=1)
     assert (np.sign(found) == np.sign(found[:, :1])).all()
     assert (np.ptp(found, axis=1) < 2e-6).all()
     assert (found > 0).mean() == pytest.approx(Rates().success, abs=0.03)
