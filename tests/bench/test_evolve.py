@@ -39,7 +39,7 @@ from prismem_core.tasks.capability import CAPABILITIES, Capability
 
 ROOT = Path(__file__).resolve().parents[2]
 F, T, P, M, A = CAPABILITIES
-NULL = replace(Rates(), tradeoffs=0.0, secondaries=(1.0, 0.0, 0.0))
+NULL = next(iter(study.NULL_WORLDS.values())).rates
 needs_statistics = pytest.mark.skipif(not statistics_installed(), reason="the extra statistics is not installed")
 
 
