@@ -58,9 +58,10 @@ def test_sessions_of_a_run_add_up(tmp_path: Path) -> None:
     add_reuse_checks(tmp_path, ReuseCounts(2, 9, 1))
     add_reuse_checks(tmp_path, ReuseCounts(1, 3, 0))
     assert read_reuse_checks(tmp_path) == ReuseCounts(3, 12, 1)
-    (tmp_path / REUSE_CHECKS).write_text("[]")
-    with pytest.raises(RunError, match="delete it"):
-        read_reuse_checks(tmp_path)
+    for text in ("[]", "[" * 2000):
+        (tmp_path / REUSE_CHECKS).write_text(text)
+        with pytest.raises(RunError, match="delete it"):
+            read_reuse_checks(tmp_path)
 
 
 class Interrupted(SilentObserver):
