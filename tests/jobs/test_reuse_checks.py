@@ -37,6 +37,7 @@ def test_an_evaluation_tells_what_was_compared(small_data: Path, tmp_path: Path)
         assert done.returncode == 0, done.stderr
         told[share] = json.loads(done.stdout)
         assert told[share]["models"].pop("time")["seconds"] > 0
+        assert told[share]["settings"].pop("verify_reuse") == float(share)
     checked = told["1"].pop("reuse_check")
     assert checked["memories"] == 3
     assert checked["texts"] > checked["differing"] == 0
