@@ -23,6 +23,7 @@ from prismem_core.runs.run import MANIFEST, RunRecord, read_run
 from prismem_core.tasks.datasets import load
 from prismem_core.tasks.task import Dataset
 
+from ..writable import check_file, check_folder
 from .figures import figures
 from .plan import STRATEGIES, Place, places, sources
 from .reading import Questions, Result, check_alike, is_finished, questions, read
@@ -44,6 +45,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise ArgumentError(f"--seeds must be at least 1, got {given.seeds}")
         known = sources(given.data, given.split)
         datasets = {source.name: load(source.path) for source in known}
+        if not given.only_table:
+            for source in known:
+                check_folder(given.root / source.name, "--root")
+        if given.results is not None:
+            check_file(given.results, "--results")
         wanted = list(places(given.root, known, tuple(dict.fromkeys(given.strategies)), given.seeds))
         missing = {} if given.only_table else finish(wanted, given.set, given.more, _tell)
         found, absent = summarise(wanted, datasets, given.set)

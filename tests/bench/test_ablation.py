@@ -265,6 +265,21 @@ def test_without_a_finished_run_there_is_no_table(tmp_path: Path, capsys: pytest
     assert "none of the 30 runs can be read (made/prismem-s0: not started)" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("option", ["--root", "--results"])
+def test_a_place_that_cannot_be_written_is_told_before_any_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], option: str
+) -> None:
+    monkeypatch.setattr(command, "finish", lambda *given: pytest.fail("a run was started"))
+    file = tmp_path / "file"
+    file.write_text("")
+    for place in (Path("/proc/ab"), file):
+        words = {"--root": tmp_path / "root", option: place / "c.json" if option == "--results" else place}
+        given = [word for name, value in words.items() for word in (name, str(value))]
+        assert command.main([*given, "--data", "sample"]) == 2
+        told = capsys.readouterr().err
+        assert f"{option}: cannot write in {place}" in told and told.count("\n") == 1
+
+
 def test_without_the_statistics_library_nothing_is_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
