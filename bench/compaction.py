@@ -43,6 +43,8 @@ from prismem_core.tasks.datasets import annotate, load
 from prismem_core.tasks.datasets.named_splits import read_split
 from prismem_core.tasks.text import normal_form
 
+from .writable import check_file
+
 WHOLE = Extent(10**9)
 SHOWN = EXTENTS[0]
 PARTS = ("retrieved_text", "original_text", "extracted_as")
@@ -261,14 +263,28 @@ def _share(whole: int, shown: int) -> str:
 
 def write(path: Path, entry: Mapping[str, Any]) -> None:
     """Put an entry in place of that of the same data set and split."""
-    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
-    kept = [own for own in known if (own["name"], own["split"]) != (entry["name"], entry["split"])]
+    kept = [own for own in _entries(path) if (own["name"], own["split"]) != (entry["name"], entry["split"])]
     ordered = sorted([*kept, entry], key=lambda own: (own["name"], own["split"] or ""))
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, delete=False) as file:
         json.dump(ordered, file, ensure_ascii=False, indent=1)
         file.write("\n")
     Path(file.name).replace(path)
+
+
+def _entries(path: Path) -> list[dict[str, Any]]:
+    """The entries of a results file; DataError for a file that is none, which is never overwritten."""
+    if not path.exists():
+        return []
+    try:
+        known = json.loads(path.read_text(encoding="utf-8"))
+        if all(isinstance(own["name"], str) and "split" in own for own in known):
+            return list(known)
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror}; mend its rights or name another --results") from None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        pass
+    raise DataError(f"{path} holds no results of this program; name another --results")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -286,6 +302,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--results", type=Path, help="JSON file to add the entry to")
     given = parser.parse_args(arguments)
     try:
+        if given.results is not None:
+            check_file(given.results, "--results")
+            _entries(given.results)
         entry, faults = run(given.data, given.split, given.programs, given.cache)
         if given.results is not None:
             write(given.results, entry)

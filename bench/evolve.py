@@ -178,7 +178,7 @@ def _record(file: Path) -> dict[str, Any]:
         raise ArgumentError(
             f"--table: {file} cannot be read ({error.strerror}); name a file that --results wrote"
         ) from error
-    except ValueError:
+    except (ValueError, RecursionError):
         record = None
     if not isinstance(record, dict) or record.get("format") != FORMAT or "worlds" not in record:
         raise ArgumentError(f"--table: {file} is no record of this program's format {FORMAT}; make one with --results")

@@ -11,15 +11,25 @@ from typing import Any
 import pytest
 
 HERE = Path(__file__).resolve().parent
+FOLDERS = {"--golden-dir": HERE / "golden", "--attacks-dir": HERE / "attacks"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--golden-dir", default=str(HERE / "golden"), help="folder with golden vectors (default: tests/golden)"
+        "--golden-dir", default=str(FOLDERS["--golden-dir"]), help="folder with golden vectors (default: tests/golden)"
     )
     parser.addoption(
-        "--attacks-dir", default=str(HERE / "attacks"), help="folder with attack programs (default: tests/attacks)"
+        "--attacks-dir",
+        default=str(FOLDERS["--attacks-dir"]),
+        help="folder with attack programs (default: tests/attacks)",
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for option, own in FOLDERS.items():
+        path = Path(config.getoption(option))
+        if path != own and not path.is_dir():
+            raise pytest.UsageError(f"{option}: there is no folder {path}; name one that exists")
 
 
 def load_golden(config: pytest.Config, name: str) -> Any:

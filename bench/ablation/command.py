@@ -23,6 +23,7 @@ from prismem_core.runs.run import MANIFEST, RunRecord, read_run
 from prismem_core.tasks.datasets import load
 from prismem_core.tasks.task import Dataset
 
+from ..writable import check_file, check_folder
 from .figures import figures
 from .plan import STRATEGIES, Place, places, sources
 from .reading import Questions, Result, check_alike, is_finished, questions, read
@@ -35,7 +36,10 @@ INCOMPLETE = 9
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Bring all runs to their end, print the table and write the results; 9 where a run is missing from them."""
+    """Bring all runs to their end, print the table and write the results; 9 where a run is missing from them.
+
+    Where none can be read there is no table, and nothing is written.
+    """
     given = _parser().parse_args(arguments)
     try:
         if not statistics_installed():
@@ -44,10 +48,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise ArgumentError(f"--seeds must be at least 1, got {given.seeds}")
         known = sources(given.data, given.split)
         datasets = {source.name: load(source.path) for source in known}
+        if not given.only_table:
+            for source in known:
+                check_folder(given.root / source.name, "--root")
+        if given.results is not None:
+            check_file(given.results, "--results")
         wanted = list(places(given.root, known, tuple(dict.fromkeys(given.strategies)), given.seeds))
-        missing = {} if given.only_table else finish(wanted, given.set, given.more, _tell)
-        found, absent = summarise(wanted, datasets, given.set)
-        missing = {**absent, **missing}
+        failed = {} if given.only_table else finish(wanted, given.set, given.more, _tell)
+        found, missing = summarise(wanted, datasets, given.set, failed)
+        if not found:
+            _tell(f"none of the {len(wanted)} runs can be read, so there is no table")
+            _tell_missing(missing)
+            return INCOMPLETE
         if given.results is not None:
             _write(given.results, found)
         print(tables(found), flush=True)
@@ -60,15 +72,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except PrismemError as error:
         _tell(str(error))
         return error.exit_code
-    for name, why in missing.items():
-        _tell(f"not in the table: {name} ({why})")
+    _tell_missing(missing)
     return INCOMPLETE if missing else 0
 
 
+def _tell_missing(missing: Mapping[str, str]) -> None:
+    for name, why in missing.items():
+        _tell(f"not in the table: {name} ({why})")
+
+
 def summarise(
-    wanted: Sequence[Place], datasets: Mapping[str, Dataset], sets: Sequence[str] = ()
+    wanted: Sequence[Place],
+    datasets: Mapping[str, Dataset],
+    sets: Sequence[str] = (),
+    failed: Mapping[str, str] | None = None,
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """The results of the runs that are finished as plain JSON, and why each other one is not among them."""
+    """The results of the runs that are finished as plain JSON, and why each other one is not among them.
+
+    `failed` are runs that came to no end just now, with the reason. Without a finished run the results are empty.
+    """
     absent: dict[str, str] = {}
     data: dict[str, Any] = {}
     for source in dict.fromkeys(place.source for place in wanted):
@@ -92,8 +114,7 @@ def summarise(
             header["provenance"] = [one for number, one in enumerate(made) if one not in made[:number]]
             data[source.name] = {**header, **figures(known, list(results.values()))}
     if not data:
-        first, why = next(iter(absent.items()))
-        raise RunError(f"none of the {len(wanted)} runs can be read ({first}: {why})")
+        return {}, {**absent, **(failed or {})}
     interval = {"level": LEVEL, "resamples": RESAMPLES, "method": "BCa bootstrap of the mean, seed 0"}
     return {
         "format": FORMAT,
@@ -101,7 +122,7 @@ def summarise(
         "interval": interval,
         "absent": sorted(absent),
         "data": data,
-    }, absent
+    }, {**absent, **(failed or {})}
 
 
 def _finished_record(place: Place, absent: dict[str, str]) -> RunRecord | None:

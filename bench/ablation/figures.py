@@ -65,7 +65,7 @@ def _measures(known: Questions, reading: Reading) -> dict[str, float | None]:
 def _strategy(known: Questions, results: Sequence[Result]) -> dict[str, Any]:
     by_run = [_measures(known, result.result) for result in results]
     calls = [
-        {f"calls_{kind}": float(result.calls[kind]["calls"]) for kind in ("without_reuse", "made")}
+        {f"calls_{kind}": None if counts is None else counts["calls"] for kind, counts in result.calls.items()}
         for result in results
     ]
     return {

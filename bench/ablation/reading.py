@@ -9,7 +9,7 @@ from typing import Any
 
 from prismem_core.errors import RunError
 from prismem_core.evaluation.means import mean
-from prismem_core.roles.ledger import Ledger
+from prismem_core.jobs.reports import read_ledger
 from prismem_core.runs.events import Evaluated, ProgramAdded, RunFinished, RunStarted
 from prismem_core.runs.report.contents import call_counts
 from prismem_core.runs.run import RunRecord
@@ -19,7 +19,6 @@ from prismem_core.tasks.task import Dataset
 TRAIN, VALID, TEST = PARTS = ("train", "valid", "test")
 START = "n00"
 ROUTER = "router"
-LEDGER = "calls.jsonl"
 Scores = Mapping[str, float]
 
 # Settings of a job that change what a run costs, and none of its results.
@@ -148,7 +147,7 @@ def read(record: RunRecord, known: Questions) -> Result:
     settings = record.manifest.settings
     sources = {event.program: event.digest for event in record.events if isinstance(event, ProgramAdded)}
     answering = dict.fromkeys(routes.values()) if end.routes else (end.final,)
-    calls = call_counts(record, Ledger(record.directory / LEDGER, read_only=True))["total"]
+    calls = call_counts(record, read_ledger(record))["total"]
     return Result(
         str(settings["strategy"]),
         int(settings["seed"]),

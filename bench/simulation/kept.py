@@ -37,7 +37,7 @@ class Kept:
         try:
             stored = json.loads(self._file(setting, seeds).read_text(encoding="utf-8"))
             return {strategy: [Found(**run) for run in runs] for strategy, runs in stored.items()}
-        except (OSError, ValueError, TypeError):
+        except (OSError, ValueError, TypeError, RecursionError):
             return None
 
     def write(self, setting: object, seeds: Sequence[int], results: Results) -> None:

@@ -261,8 +261,38 @@ def test_settings_that_were_asked_for_must_be_those_of_the_runs(
 
 
 def test_without_a_finished_run_there_is_no_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert table(tmp_path) == (4, {})
-    assert "none of the 30 runs can be read (made/prismem-s0: not started)" in capsys.readouterr().err
+    assert table(tmp_path) == (9, {})
+    told = capsys.readouterr().err
+    assert "none of the 30 runs can be read, so there is no table" in told
+    assert "not in the table: made/prismem-s0 (not started)" in told
+
+
+def test_a_run_that_failed_is_never_called_not_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fail = [sys.executable, "-c", "print('all is lost'); raise SystemExit(7)", "x"]
+    monkeypatch.setattr(work, "_command", lambda place, sets, more: fail)
+    words = ["--root", str(tmp_path), "--data", "made=made", "--strategies", "prismem", "--seeds", "2"]
+    assert command.main(words) == 9
+    told = capsys.readouterr().err
+    for seed in (0, 1):
+        assert f"not in the table: made/prismem-s{seed} (exit code 7: all is lost" in told
+    assert "not started" not in told
+
+
+@pytest.mark.parametrize("option", ["--root", "--results"])
+def test_a_place_that_cannot_be_written_is_told_before_any_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], option: str
+) -> None:
+    monkeypatch.setattr(command, "finish", lambda *given: pytest.fail("a run was started"))
+    file = tmp_path / "file"
+    file.write_text("")
+    for place in (Path("/proc/ab"), file):
+        words = {"--root": tmp_path / "root", option: place / "c.json" if option == "--results" else place}
+        given = [word for name, value in words.items() for word in (name, str(value))]
+        assert command.main([*given, "--data", "sample"]) == 2
+        told = capsys.readouterr().err
+        assert f"{option}: cannot write in {place}" in told and told.count("\n") == 1
 
 
 def test_without_the_statistics_library_nothing_is_started(

@@ -115,3 +115,25 @@ def test_errors_say_what_is_wrong(small: Path, tmp_path: Path, capsys: pytest.Ca
     assert "the train part of data set" in capsys.readouterr().err
     assert compaction.main(["--data", "sample", "--programs", "no_such_program"]) == 3
     assert "no program at no_such_program" in capsys.readouterr().err
+
+
+def test_results_that_cannot_be_written_are_told_before_the_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def work(*given: object) -> None:
+        raise AssertionError("nothing is measured")
+
+    monkeypatch.setattr(compaction, "run", work)
+    other = tmp_path / "other.json"
+    for path, said in (
+        (Path("/proc/x/c.json"), "--results: cannot write in /proc/x: "),
+        (other / "c.json", f"--results: cannot write in {other}: "),
+        (tmp_path, "is a folder; name a file"),
+        (other, "holds no results of this program"),
+    ):
+        for text in ("[" * 2000, '{"a": 1}', "[3]"):
+            other.write_text(text)
+            assert compaction.main(["--data", "sample", "--results", str(path)]) in (2, 3)
+            told = capsys.readouterr().err
+            assert said in told and told.count("\n") == 1
+            assert other.read_text() == text

@@ -329,6 +329,12 @@ def test_wrong_arguments_are_told_before_anything_runs(
     assert said in capsys.readouterr().err
 
 
+def test_a_record_of_a_thousand_brackets_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "deep.json").write_text("[" * 2000)
+    assert evolve.main(["--table", str(tmp_path / "deep.json")]) != 0
+    assert "no record of this program" in capsys.readouterr().err
+
+
 @needs_statistics
 def test_an_interrupt_ends_the_study_and_leaves_nothing(tmp_path: Path) -> None:
     file = tmp_path / "simulation.json"

@@ -77,6 +77,8 @@ def test_every_valid_pair_is_read_in_canonical_order(order: list[Capability], co
     ("text", "problem"),
     [
         ("temporal", "no JSON object"),
+        pytest.param("[" * 2000, "no JSON object", id="deep"),
+        pytest.param('{"primary": ' * 2000, "no JSON object", id="deep object"),
         ("[]", "expected an object"),
         ("{}", 'field "primary" is missing; field "secondary" is missing'),
         (json.dumps({"primary": "temporal"}), 'field "secondary" is missing'),

@@ -71,6 +71,8 @@ def test_each_identifier_is_read(capability: Capability) -> None:
         *("", "temporal", '"temporal"', "[]", "{}", "nul", "3", "NaN"),
         *('{"capability": "time"}', '{"capability": "Temporal"}', '{"capability": null}'),
         *('{"capability": ["temporal"]}', '{"capability": "temporal", "why": "when"}'),
+        pytest.param("[" * 2000, id="deep"),
+        pytest.param('{"capability": ' * 2000, id="deep object"),
     ],
 )
 def test_anything_else_is_refused_with_what_was_expected(text: str) -> None:

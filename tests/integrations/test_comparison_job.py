@@ -242,6 +242,11 @@ def test_names_that_do_not_exist_are_answered_with_those_that_do(data: Path, mon
     monkeypatch.setattr(systems, "installed_version", lambda package: "")
     with pytest.raises(SettingsError, match=r"mem0 is not installed here: pip install 'prismem-core\[mem0\]'"):
         compare(data, "mem0")
+    first = r"a-mem is not installed here: pip install torch==2\.13\.0, then pip install 'prismem-core\[a-mem\]'"
+    with pytest.raises(SettingsError, match=first):
+        compare(data, "a-mem")
+    guide = (Path(__file__).resolve().parents[2] / "docs" / "compare.md").read_text(encoding="utf-8")
+    assert "`pip install torch==2.13.0`, then `pip install 'prismem-core[a-mem]'`" in guide
     monkeypatch.setattr(systems, "installed_version", lambda package: "1.0")
     with pytest.raises(SettingsError, match="a-mem puts its own prompts to a model, which the embedded default"):
         compare(data, "a_mem")

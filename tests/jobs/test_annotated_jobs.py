@@ -28,6 +28,7 @@ Make = Callable[..., EvolutionJob]
 ASKS = "Label the question with the one capability"
 TEMPORAL = {"text": '{"primary": "temporal", "secondary": ["multi_session_synthesis", "factual_retrieval"]}'}
 BAD = {"text": '{"primary": "temporal", "secondary": ["temporal"]}'}
+DEEP = {"text": "[" * 2000}
 
 
 def journal(run: Path) -> list[dict[str, Any]]:
@@ -115,6 +116,21 @@ def test_a_question_without_a_valid_annotation_keeps_its_native_type(
     assert len([text for text in asked(scripted_server) if f"\n{bad.question}\n" in text]) == 2 * len(same)
     assert sum("no valid annotation of" in record.getMessage() for record in caplog.records) == 1
     assert f"{len(same)} had no valid annotation" in markdown(load_report(run))
+
+
+def test_a_reply_of_a_thousand_brackets_is_asked_again(
+    scripted_server: ScriptedServer, make_job: Make, tmp_path: Path
+) -> None:
+    job = job_of(make_job, scripted_server, annotation_retries=1)
+    tasks, split = parts_of(job)
+    first = tasks[split.train[0]]
+    scripted_server.play(
+        {"contains": f"\n{first.question}\n", "do": DEEP, "times": 1},
+        {"contains": ASKS, "do": TEMPORAL},
+    )
+    run = start_run(tmp_path / "run", job, SilentObserver())
+    assert journal(run)[0]["fallen_back"] == {}
+    assert len(asked(scripted_server)) == len(split.train) + len(split.valid) + 1
 
 
 class Stops(SilentObserver):

@@ -34,6 +34,8 @@ LIMITS = Limits(
     index_ask_calls=1,
     retrieve_ask_calls=1,
 )
+# Rows that are not about waiting get so much of it that a busy machine never ends them first.
+PATIENT = replace(LIMITS, index_wall_seconds=300.0, retrieve_wall_seconds=300.0)
 HOST = tuple({sys.prefix, sys.base_prefix, str(Path(prismem_core.__file__).parent), str(Path(np.__file__).parent)})
 
 
@@ -133,8 +135,13 @@ def laboratory(bench: Workbench) -> TaskLaboratory:
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_a_failed_measurement_says_what_to_mend(name: str, laboratory: TaskLaboratory) -> None:
+def test_a_failed_measurement_says_what_to_mend(
+    name: str, laboratory: TaskLaboratory, bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     row, source = ROWS[name], program(ROWS[name])
+    pipeline = bench.evaluator.pipeline
+    if row.kind != "limit:wall":
+        monkeypatch.setattr(pipeline, "settings", replace(pipeline.settings, limits=PATIENT))
     result = laboratory.evaluate("n01", source, [laboratory.train[0].id], "target")
     assert result.failure is not None
     told = Measurement.failure(result.failure, None)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +15,7 @@ import prismem_core
 from prismem_core.evaluation.judge_request import PROMPT_VERSION
 from prismem_core.evolution.laboratory import SilentObserver
 from prismem_core.jobs.evaluation_job import evaluate_programs
-from prismem_core.jobs.evolution_job import EvolutionJob, start_run
+from prismem_core.jobs.evolution_job import LEDGER, EvolutionJob, start_run
 from prismem_core.jobs.provenance import provenance
 from prismem_core.jobs.reports import load_report
 from prismem_core.jobs.settings import JobSettings
@@ -21,6 +23,7 @@ from prismem_core.runs.provenance import code_digest
 from prismem_core.runs.report.facts import NEVER_CHANGE_A_RESULT, facts
 from prismem_core.runs.report.markdown import markdown
 from prismem_core.runs.report.terminal import render
+from prismem_core.runs.run import JOURNAL
 from prismem_core.tasks.datasets import load
 from prismem_core.tasks.native_types import category_map_digest
 
@@ -54,8 +57,32 @@ def test_every_face_carries_what_a_number_must(run: Path, make_job: Make) -> Non
     for text in (console.file.getvalue(), markdown(report)):
         assert [piece for piece in wanted if piece not in text] == []
         assert str(run.parent) not in text
+    assert report.data["calls"]["note"] is None and report.data["calls"]["total"]["made"]["calls"] > 0
     made = report.data["job"]["provenance"]
     assert made == provenance(dict(report.data["roles"])) and made["judge_prompts"] is None
+
+
+def test_calls_whose_file_is_gone_are_unknown_and_not_none(run: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy)
+    (copy / LEDGER).unlink()
+    report, whole = load_report(copy), load_report(run)
+    assert json.loads(json.dumps(report.data["models"])) is None
+    calls, known = report.data["calls"], whole.data["calls"]
+    assert calls["total"]["without_reuse"] == known["total"]["without_reuse"]
+    for entry in (*calls["stages"].values(), calls["total"]):
+        assert entry["made"] is None and entry["saved"] is None
+    assert calls["diagnostics"] is None
+    assert "the run's calls.jsonl is missing" in calls["note"]
+    console = Console(file=io.StringIO(), width=400)
+    console.print(render(report, 400, short=True))
+    assert isinstance(console.file, io.StringIO)
+    for text in (console.file.getvalue(), markdown(report)):
+        assert "The calls that were made are not known" in text
+        assert "100.0%" not in text
+    assert "The calls that were made are not known" not in markdown(whole)
+    (copy / JOURNAL).write_bytes((copy / JOURNAL).read_bytes().splitlines(keepends=True)[0])
+    assert load_report(copy).data["calls"]["total"]["made"]["calls"] == 0, "nothing was measured yet"
 
 
 def test_a_judge_that_is_a_model_names_the_version_of_its_prompts() -> None:

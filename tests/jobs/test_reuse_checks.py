@@ -37,6 +37,7 @@ def test_an_evaluation_tells_what_was_compared(small_data: Path, tmp_path: Path)
         assert done.returncode == 0, done.stderr
         told[share] = json.loads(done.stdout)
         assert told[share]["models"].pop("time")["seconds"] > 0
+        assert told[share]["settings"].pop("verify_reuse") == float(share)
     checked = told["1"].pop("reuse_check")
     assert checked["memories"] == 3
     assert checked["texts"] > checked["differing"] == 0
@@ -58,9 +59,10 @@ def test_sessions_of_a_run_add_up(tmp_path: Path) -> None:
     add_reuse_checks(tmp_path, ReuseCounts(2, 9, 1))
     add_reuse_checks(tmp_path, ReuseCounts(1, 3, 0))
     assert read_reuse_checks(tmp_path) == ReuseCounts(3, 12, 1)
-    (tmp_path / REUSE_CHECKS).write_text("[]")
-    with pytest.raises(RunError, match="delete it"):
-        read_reuse_checks(tmp_path)
+    for text in ("[]", "[" * 2000):
+        (tmp_path / REUSE_CHECKS).write_text(text)
+        with pytest.raises(RunError, match="delete it"):
+            read_reuse_checks(tmp_path)
 
 
 class Interrupted(SilentObserver):

@@ -338,6 +338,15 @@ def test_a_cache_of_another_version(saved: Path) -> None:
         Memory.load(path)
 
 
+def test_a_head_of_a_thousand_brackets_is_damage(saved: Path) -> None:
+    path = saved.with_name("deep.memory")
+    with zipfile.ZipFile(saved) as old, zipfile.ZipFile(path, "w") as new:
+        for name in old.namelist():
+            new.writestr(name, b"[" * 2000 if name == HEAD else old.read(name))
+    with pytest.raises(SavedMemoryError, match="is a damaged saved memory"):
+        Memory.load(path)
+
+
 def test_a_damaged_program_is_told(saved: Path) -> None:
     text = with_manifest(library.source("seed"), {"settings": {}, "roles": {}}).replace("several", "many")
     path = saved.with_name("program.memory")

@@ -61,6 +61,8 @@ def test_damage_is_told() -> None:
         split_manifest(text[: head + 40])
     with pytest.raises(DataError, match="damaged"):
         split_manifest(text[:head] + text[head:].replace("{", "[", 1))
+    with pytest.raises(DataError, match="damaged"):
+        split_manifest(text[:head] + text[head:].replace("{", "[" * 2000, 1))
     with pytest.raises(DataError, match="reads format 1"):
         split_manifest(text.replace("format 1", "format 2", 1))
     for end in range(len("# prismem memory program, format "), text.index("# end of the manifest"), 7):

@@ -129,6 +129,12 @@ def test_a_torn_last_line_is_cut_and_the_recording_goes_on(tmp_path: Path) -> No
         (b"", "no recording of model calls at"),
         (b'{"type": "conversation"}\n', "is no recording"),
         (b"not json\n", "is no recording"),
+        pytest.param(b"[" * 2000 + b"\n", "is no recording", id="deep head"),
+        pytest.param(
+            b'{"format": "prismem-recording", "version": 1, "models": {}}\n' + b"[" * 2000 + b"\n",
+            "line 2, is damaged",
+            id="deep line",
+        ),
         (b'{"format": "prismem-recording", "version": 9, "models": {}}\n', "format 9"),
         (b'{"format": "prismem-recording", "version": 1, "models": {}}\n{"role": "chat"}\n', "line 2, is damaged"),
     ],

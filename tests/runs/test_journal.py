@@ -60,13 +60,15 @@ def test_a_torn_last_line_is_cut_on_opening_and_ignored_on_reading(path: Path, t
     assert read_journal(path)[0] == [FIRST, SECOND, END, FIRST]
 
 
-@pytest.mark.parametrize("damage", ["flip", "drop", "swap", "unknown", "field"])
+@pytest.mark.parametrize("damage", ["flip", "deep", "drop", "swap", "unknown", "field"])
 def test_damage_before_the_last_line_is_named_and_nothing_is_cut(path: Path, damage: str) -> None:
     lines = path.read_bytes().splitlines(keepends=True)
     value = json.loads(lines[1].decode("utf-8", "surrogatepass"))
     match damage:
         case "flip":
             lines[1] = lines[1].replace(b'"event"', b'"event', 1)
+        case "deep":
+            lines[1] = b"[" * 2000 + b"\n"
         case "drop":
             del lines[1]
             lines.append(lines[1].replace(b'"index":2', b'"index":3'))

@@ -87,9 +87,10 @@ def test_a_directory_that_is_no_run_is_refused(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text("{}")
     with pytest.raises(RunError, match="was not written by prismem"):
         Run.open(tmp_path)
-    (tmp_path / "run.json").write_text("{")
-    with pytest.raises(RunError, match="cannot be read"):
-        read_run(tmp_path)
+    for text in ("{", "[" * 2000):
+        (tmp_path / "run.json").write_text(text)
+        with pytest.raises(RunError, match="cannot be read"):
+            read_run(tmp_path)
     (tmp_path / "run.json").write_text('{"format": "prismem-run", "format_version": 99}')
     with pytest.raises(RunError, match="has run format 99; this version reads format 1"):
         read_run(tmp_path)

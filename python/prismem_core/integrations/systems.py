@@ -15,7 +15,8 @@ class SystemSpec:
     """A system by the name that the user gave: where its adapter's class is and what it needs.
 
     `package` is the distribution that must be installed and `extra` the one of this project that brings it;
-    `needs_chat` says that the embedded default, which follows no instructions, cannot be its model.
+    `first` is what must be installed by itself before it. `needs_chat` says that the embedded default, which follows no
+    instructions, cannot be its model.
     """
 
     name: str
@@ -24,11 +25,14 @@ class SystemSpec:
     package: str = ""
     extra: str = ""
     needs_chat: bool = False
+    first: str = ""
 
 
 SYSTEMS = {
     "mem0": SystemSpec("mem0", "prismem_core.integrations.mem0_system", "Mem0", "mem0ai", "mem0", True),
-    "a-mem": SystemSpec("a-mem", "prismem_core.integrations.a_mem_system", "AMem", "a-mem", "a-mem", True),
+    "a-mem": SystemSpec(
+        "a-mem", "prismem_core.integrations.a_mem_system", "AMem", "a-mem", "a-mem", True, "torch==2.13.0"
+    ),
 }
 """The systems that have an adapter here."""
 
@@ -47,9 +51,10 @@ def system_spec(name: str) -> SystemSpec | None:
         return SystemSpec(name, module, class_name)
     spec = SYSTEMS.get(name.replace("_", "-"))
     if spec is not None and not installed_version(spec.package):
+        first = f"pip install {spec.first}, then " if spec.first else ""
         raise SettingsError(
-            f"{spec.name} is not installed here: pip install 'prismem-core[{spec.extra}]' (docs/compare.md says what "
-            "it brings)"
+            f"{spec.name} is not installed here: {first}pip install 'prismem-core[{spec.extra}]' (docs/compare.md says "
+            "what it brings)"
         )
     return spec
 

@@ -212,7 +212,7 @@ def _manifest(folder: Path) -> list[tuple[str, str, str]]:
     """(name below the folder, SHA-256, file that notes it) of a MANIFEST.json; none where it is of another form."""
     try:
         entries = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return []
     return [
         (entry["path"], entry["sha256"], MANIFEST)

@@ -29,7 +29,7 @@ def read_lock(folder: Path) -> dict[str, dict[str, Any]]:
         files = json.loads(text)["files"]
         if not all(isinstance(name, str) and isinstance(entry["sha256"], str) for name, entry in files.items()):
             raise ValueError
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(f"{path} is damaged; remove it and fetch again") from error
     return dict(files)
 

@@ -15,10 +15,10 @@ from prismem_core.jobs.reuse_account import reuse_account
 from prismem_core.jobs.reuse_checks import read_reuse_checks
 from prismem_core.roles.budget import Price
 from prismem_core.roles.ledger import Ledger
-from prismem_core.runs.events import ROUTER
+from prismem_core.runs.events import ROUTER, Evaluated
 from prismem_core.runs.report.contents import Contents, contents, shown, task_scores
 from prismem_core.runs.report.markdown import markdown
-from prismem_core.runs.run import Manifest, read_run
+from prismem_core.runs.run import Manifest, RunRecord, read_run
 
 REPORT = "report.md"
 
@@ -28,7 +28,8 @@ def load_report(directory: Path, *, intervals: bool = True) -> Contents:
 
     `intervals` are those of the scores; they need the extra `statistics`, without which there are none.
     """
-    record, ledger = read_run(directory), Ledger(directory / LEDGER, read_only=True)
+    record = read_run(directory)
+    ledger = read_ledger(record)
     checks = read_reuse_checks(directory)
     counts = None if checks is None else checks.to_dict()
     scores, (start, base, result) = task_scores(record), shown(record)
@@ -36,6 +37,14 @@ def load_report(directory: Path, *, intervals: bool = True) -> Contents:
     if ROUTER in scores["test"]:
         carried["router"] = router_gains(scores, ROUTER, start, result, intervals=intervals)
     return contents(record, ledger, reuse_account(record, ledger), counts, _prices(record.manifest), carried)
+
+
+def read_ledger(record: RunRecord) -> Ledger | None:
+    """The calls that a run has made; None where something was measured and the file is gone, so nobody knows."""
+    path = record.directory / LEDGER
+    if not path.exists() and any(isinstance(event, Evaluated) for event in record.events):
+        return None
+    return Ledger(path, read_only=True)
 
 
 def _prices(manifest: Manifest) -> dict[str, Price]:

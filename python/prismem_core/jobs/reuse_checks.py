@@ -19,7 +19,7 @@ def read_reuse_checks(directory: Path) -> ReuseCounts | None:
         return ReuseCounts(**{name: int(count) for name, count in json.loads(path.read_bytes()).items()})
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise RunError(f"{path} cannot be read: {error}; delete it, it only counts what was compared") from error
 
 

@@ -114,7 +114,7 @@ class Ledger:
                     continue
                 usage = Usage(1, int(record["input_tokens"]), int(record["output_tokens"]))
                 self._count(record, usage)
-            except (ValueError, KeyError, TypeError) as error:
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
                 raise RunError(
                     f"{path} is damaged: a line is not a call record ({error}); delete the file to lose only the counts"
                 ) from error

@@ -120,7 +120,7 @@ def _whole_lines(path: Path) -> list[bytes]:
 def _check_head(path: Path, line: bytes, expected: Mapping[str, Any] | None) -> Mapping[str, Any]:
     try:
         head = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         head = None
     if not isinstance(head, dict) or head.get("format") != FORMAT:
         raise SettingsError(f"{path} is no recording of model calls; name a file that --record made, or a new one")
@@ -223,7 +223,7 @@ class Recording:
         for number, line in enumerate(lines[1:], 2):
             try:
                 self._read(json.loads(line))
-            except (ValueError, KeyError, TypeError) as error:
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
                 raise SettingsError(f"{path}, line {number}, is damaged ({error}); record the run again") from None
 
     def _read(self, line: Mapping[str, Any]) -> None:

@@ -43,7 +43,7 @@ def read_journal(path: Path) -> tuple[list[Event], list[int]]:
             break
         try:
             events.append(_parse(data[offset:end], len(events)))
-        except (RunError, ValueError) as error:
+        except (RunError, ValueError, RecursionError) as error:
             if end == len(data):
                 break
             raise RunError(

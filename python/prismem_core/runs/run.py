@@ -80,7 +80,7 @@ def read_manifest(directory: Path) -> Manifest:
         raise RunError(
             f"{directory} is not a run directory: it has no {MANIFEST}; name the folder that was given to --run"
         ) from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise RunError(f"{path} cannot be read: {error}; mend its rights, or restore it from a copy") from error
     if not isinstance(value, dict) or value.get("format") != FORMAT:
         raise RunError(

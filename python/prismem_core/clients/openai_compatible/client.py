@@ -217,7 +217,7 @@ class OpenAIClient:
             async with asyncio.timeout(10):
                 response: Any = await self._open().get("/models", cast_to=httpx.Response)
             names = [entry["id"] for entry in json.loads(response.text)["data"]]
-        except (errors.OpenAIError, httpx.HTTPError, TimeoutError, ValueError, KeyError, TypeError):
+        except (errors.OpenAIError, httpx.HTTPError, TimeoutError, ValueError, KeyError, TypeError, RecursionError):
             return []
         return [quoted(name, (), self._key) for name in names if isinstance(name, str)]
 

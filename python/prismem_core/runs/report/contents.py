@@ -30,6 +30,7 @@ TOKENS_STAGES = ("extract", "plan", "answer")
 ROUTE = "route"
 TEST = "test"
 START = "n00"
+NO_LEDGER = "The calls that were made are not known: the run's calls.jsonl is missing. Restore it from a copy."
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,8 @@ def contents(
     carry_over: Mapping[str, Any] | None = None,
 ) -> Contents:
     """Fold the journal of a run (finished or not) and the ledger of its calls into a report.
+
+    Without a ledger it is not known which calls were made: `models` is None, and so is what `calls` says of them.
 
     `carry_over` is what `evaluation/carry_over.py` makes of `task_scores` for the programs that `shown` names.
 
@@ -112,7 +115,7 @@ def contents(
         ],
         "rejections": _rejections(record),
         "calls": call_counts(record, ledger),
-        "models": {} if ledger is None else model_usage(ledger, prices or {}),
+        "models": None if ledger is None else model_usage(ledger, prices or {}),
         "reuse": {"steps": list(reuse), "total": _reuse_total(reuse)},
         "reuse_check": reuse_check,
         "launches": None if ledger is None or not ledger.launches().calls else ledger.launches().to_dict(),
@@ -260,7 +263,10 @@ def _logical(record: RunRecord) -> dict[str, Mapping[str, Any]]:
 
 
 def call_counts(record: RunRecord, ledger: Ledger | None) -> dict[str, Any]:
-    """Calls made against calls a run without reuse would have made (the evaluations alone, diagnostics apart)."""
+    """Calls made against calls a run without reuse would have made (the evaluations alone, diagnostics apart).
+
+    Without a ledger `made`, `saved` and `diagnostics` are None, and `note` says so.
+    """
     logical: dict[str, Usage] = {}
     embedded = Usage()
     for usage in _logical(record).values():
@@ -268,24 +274,30 @@ def call_counts(record: RunRecord, ledger: Ledger | None) -> dict[str, Any]:
             logical.setdefault(stage, Usage()).add(Usage(**counts))
         embedded.add(Usage(usage["embedded_texts"], usage["embedded_tokens"], 0))
     stages: dict[str, Any] = {}
-    made = {} if ledger is None else _made(ledger)
+    made = None if ledger is None else _made(ledger)
     # A classification of questions was made where questions were routed, and nowhere else.
-    routed = [stage for stage in (ROUTE,) if stage in logical or stage in made]
+    routed = [stage for stage in (ROUTE,) if stage in logical or stage in (made or {})]
     for stage in (*TOKENS_STAGES, *routed):
-        stages[stage] = _saving(logical.get(stage, Usage()), made.get(stage, Usage()))
+        stages[stage] = _saving(logical.get(stage, Usage()), made, stage)
     ask = Usage()
     for stage in ("index", "retrieve"):
         ask.add(logical.get(stage, Usage()))
-    stages["ask"] = _saving(ask, made.get("ask", Usage()))
-    stages["embed"] = _saving(embedded, made.get("embed", Usage()))
+    stages["ask"] = _saving(ask, made, "ask")
+    stages["embed"] = _saving(embedded, made, "embed")
     total = {
         name: {
             field: sum(stages[s][name][field] for s in stages) for field in ("calls", "input_tokens", "output_tokens")
         }
+        if name == "without_reuse" or made is not None
+        else None
         for name in ("without_reuse", "made", "saved")
     }
-    diagnostics = Usage() if ledger is None else ledger.for_purpose("diagnostics")
-    return {"stages": stages, "total": total, "diagnostics": diagnostics.to_dict()}
+    return {
+        "stages": stages,
+        "total": total,
+        "diagnostics": None if ledger is None else ledger.for_purpose("diagnostics").to_dict(),
+        "note": NO_LEDGER if ledger is None else None,
+    }
 
 
 def _reuse_total(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -308,7 +320,10 @@ def _made(ledger: Ledger) -> dict[str, Usage]:
     return made
 
 
-def _saving(without: Usage, made: Usage) -> dict[str, dict[str, int]]:
+def _saving(without: Usage, by_stage: Mapping[str, Usage] | None, stage: str) -> dict[str, dict[str, int] | None]:
+    if by_stage is None:
+        return {"without_reuse": without.to_dict(), "made": None, "saved": None}
+    made = by_stage.get(stage, Usage())
     saved = Usage(
         without.calls - made.calls,
         without.input_tokens - made.input_tokens,

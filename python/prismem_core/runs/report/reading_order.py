@@ -23,7 +23,7 @@ def all_tables(report: Contents) -> Sequence[Table]:
     """Every table of the report."""
     found = [
         call_table(report),
-        model_table(report.data["models"]),
+        model_table(report.data["models"] or {}),
         reuse_table(report),
         launch_table(report),
         rejection_table(report),

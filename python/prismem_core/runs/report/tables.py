@@ -223,16 +223,16 @@ def call_table(report: Contents) -> Table:
     rows = []
     for stage, entry in [*calls["stages"].items(), ("total", calls["total"])]:
         without, made = entry["without_reuse"], entry["made"]
-        share = 1 - made["calls"] / without["calls"] if without["calls"] else 0.0
+        share = "-"
+        if made is not None:
+            share = f"{1 - made['calls'] / without['calls'] if without['calls'] else 0.0:.1%}"
         rows.append(
             (
                 stage,
                 f"{without['calls']:,}",
-                f"{made['calls']:,}",
-                f"{share:.1%}",
-                f"{_tokens(without):,}",
-                f"{_tokens(made):,}",
-                f"{_tokens(entry['saved']):,}",
+                _count(made, "calls"),
+                share,
+                *(_token_count(usage) for usage in (without, made, entry["saved"])),
             )
         )
     columns = (
@@ -244,7 +244,7 @@ def call_table(report: Contents) -> Table:
         "tokens made",
         "tokens saved",
     )
-    return Table('Calls and tokens against reuse="off"', columns, tuple(rows))
+    return Table('Calls and tokens against reuse="off"', columns, tuple(rows), calls["note"] or "")
 
 
 REUSE_NOTE = (
@@ -269,7 +269,7 @@ def reuse_table(report: Contents) -> Table | None:
                 row["step"],
                 *(_count(usage, "calls") for usage in (off, paper, made)),
                 *(_share(usage, off) for usage in (paper, made)),
-                *("-" if usage is None else f"{_tokens(usage):,}" for usage in (off, paper, made)),
+                *(_token_count(usage) for usage in (off, paper, made)),
             )
         )
     own = f"made ({mode})"
@@ -309,8 +309,8 @@ def launch_table(report: Contents) -> Table | None:
     return Table("Launches of the engine", ("what", "number"), tuple(rows))
 
 
-def _tokens(counts: Mapping[str, int]) -> int:
-    return counts["input_tokens"] + counts["output_tokens"]
+def _token_count(counts: Mapping[str, int] | None) -> str:
+    return "-" if counts is None else f"{counts['input_tokens'] + counts['output_tokens']:,}"
 
 
 _STOPPED: Mapping[str, str] = {
