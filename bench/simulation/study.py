@@ -43,8 +43,11 @@ GENERAL = Setting(replace(MAIN.rates, general=1.0, plain_share=0.2))
 """A revision without a trade-off helps all capabilities, by as many points in all as an aimed one helps one."""
 FIRST = Setting(replace(SIDE_EFFECTS.rates, general=1.0))
 """The world of the first model, as it was written down before the first run (docs/simulation.md, "Changes")."""
+FAR_APART = Setting(replace(MAIN.rates, seed_deviation=1.5))
+"""The start is good at some capabilities and bad at others."""
 WORLDS: Mapping[str, Setting] = {
     "main": MAIN,
+    "capabilities far apart": FAR_APART,
     "merges with side effects": SIDE_EFFECTS,
     "general revisions": GENERAL,
     "first model": FIRST,
