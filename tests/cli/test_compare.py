@@ -127,6 +127,15 @@ def test_no_system_outlives_the_command(data: Path, tmp_path: Path, blow: signal
         (["python:no_module:Memory"], 2, "cannot be used"),
         (["python:bad name:Memory"], 2, "write python:MODULE:CLASS"),
         (["no-such-system"], 3, "outside systems: mem0, a-mem"),
+        (
+            ["seed", "no-such-system"],
+            3,
+            "no program at no-such-system: No such file or directory; give a file or one of",
+        ),
+        (["seed", "seed"], 2, "the same system is named twice: seed; name each once"),
+        (["bm25-rag", "seed", "bm25_rag"], 2, "the same system is named twice: bm25-rag and bm25_rag"),
+        (["seed", "--output", "t.xyz"], 2, "--output t.xyz: the form follows from the name's end; write .json or .md"),
+        (["seed", "--output", "table"], 2, "write .json or .md"),
         ([], 2, "Missing argument"),
     ],
 )
@@ -135,3 +144,4 @@ def test_a_slip_is_one_line(data: Path, tmp_path: Path, words: list[str], code: 
     lines = [line for line in err.splitlines() if not line.startswith("prismem: isolation: ")]
     assert (returned, len(lines)) == (code, 1), err
     assert said in err
+    assert not list(tmp_path.glob("t*.xyz")) and not (tmp_path / "table").exists()

@@ -66,7 +66,7 @@ def compare_command(
     as_json: Annotated[bool, typer.Option("--json", help="Print all of it as one JSON object.")] = False,
     output: Annotated[
         list[Path] | None,
-        typer.Option("--output", help="Also write it to this file: JSON for .json, else Markdown; may be repeated."),
+        typer.Option("--output", help="Also write it to this file: JSON for .json, Markdown for .md; may be repeated."),
     ] = None,
     systems_online: Annotated[
         bool,
@@ -105,6 +105,9 @@ def compare_command(
     given_values = {key: value for key, value in given.items() if value is not None}
     job, _ = load_job_settings(settings, merged(job_sets, given_values), {})
     parts = parts_of(split, data, seed)
+    for path in output or ():
+        if path.suffix not in (".json", ".md"):
+            raise SettingsError(f"--output {path}: the form follows from the name's end; write .json or .md")
     console = make_console()
 
     def announce(text: str) -> None:

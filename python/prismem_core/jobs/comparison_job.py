@@ -70,6 +70,7 @@ def compare_systems(
         raise SettingsError(f"unknown part {part!r}; expected one of: {', '.join(PARTS)}")
     if unsafe and cache is not None:
         raise SettingsError(UNSAFE_CACHE)
+    _check_apart(systems)
     chosen = {name: _spec(name, settings) for name in systems}
     dataset = load(data, exclude=exclude, corrections=corrections)
     task_ids = part_ids(dataset, parts, part)
@@ -124,6 +125,19 @@ def compare_systems(
                 system.close()
         result["models"] = model_usage(bench.ledger, prices(bench.clients.models))
     return result
+
+
+def _check_apart(systems: Sequence[str]) -> None:
+    """A system stands for one row; SettingsError for one that is named twice, with hyphens or underscores."""
+    known = {*library.names(), *(name.replace("-", "_") for name in SYSTEMS)}
+    seen: dict[str, str] = {}
+    for name in systems:
+        plain = name.replace("-", "_")
+        own = plain if plain in known else name
+        if own in seen:
+            both = name if seen[own] == name else f"{seen[own]} and {name}"
+            raise SettingsError(f"the same system is named twice: {both}; name each once")
+        seen[own] = name
 
 
 def _spec(name: str, settings: JobSettings) -> SystemSpec | None:

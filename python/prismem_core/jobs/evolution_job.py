@@ -325,4 +325,5 @@ def start_source(name: str | None) -> str:
             raise DataError(f"{name} is no program: it has more than {MAX_BYTES} bytes")
         return source.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"no program at {name}: {error}; give a file or one of: {', '.join(library.names())}") from None
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise DataError(f"no program at {name}: {why}; give a file or one of: {', '.join(library.names())}") from None
