@@ -37,19 +37,19 @@ class Setting:
 
 
 MAIN = Setting()
-SIDE_EFFECTS = Setting(replace(MAIN.rates, interference=0.3))
+ALIKE = Setting(replace(MAIN.rates, seed_deviation=0.5, tradeoffs=0.78))
+"""The start is about as good at one capability as at another; the share of trade-offs is the one calibrated there."""
+SIDE_EFFECTS = Setting(replace(ALIKE.rates, interference=0.3))
 """A merge takes over a share of what a specialist gave up for its gain."""
-GENERAL = Setting(replace(MAIN.rates, general=1.0, plain_share=0.2))
+GENERAL = Setting(replace(ALIKE.rates, general=1.0, plain_share=0.2))
 """A revision without a trade-off helps all capabilities, by as many points in all as an aimed one helps one."""
 FIRST = Setting(replace(SIDE_EFFECTS.rates, general=1.0))
 """The world of the first model, as it was written down before the first run (docs/simulation.md, "Changes")."""
-FAR_APART = Setting(replace(MAIN.rates, seed_deviation=1.5))
-"""The start is good at some capabilities and bad at others."""
 WORLDS: Mapping[str, Setting] = {
     "main": MAIN,
-    "capabilities far apart": FAR_APART,
-    "merges with side effects": SIDE_EFFECTS,
-    "general revisions": GENERAL,
+    "capabilities alike": ALIKE,
+    "alike, merges with side effects": SIDE_EFFECTS,
+    "alike, general revisions": GENERAL,
     "first model": FIRST,
 }
 _NULL = replace(MAIN.rates, tradeoffs=0.0, general=1.0, secondaries=(1.0, 0.0, 0.0))
@@ -65,6 +65,7 @@ def sweeps() -> dict[str, dict[str, Setting]]:
     """Each parameter by itself, the others as in the main study: settings by axis and value."""
     axes: dict[str, tuple[str, Sequence[float]]] = {
         "share of trade-offs": ("tradeoffs", (0.0, 0.25, 0.5, MAIN.rates.tradeoffs, 0.9, 1.0)),
+        "spread of the start's skills": ("seed_deviation", (0.0, 0.5, 1.0, MAIN.rates.seed_deviation, 2.0)),
         "noise": ("noise", (0.0, 0.05, 0.1, 0.2, 0.4, 1.0)),
         "label noise": ("label_noise", (0.0, 0.1, 0.25, 0.5, 1.0)),
         "share of general revisions": ("general", (0.0, 0.25, 0.5, 1.0)),

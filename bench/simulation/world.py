@@ -35,7 +35,7 @@ _WORLD, _POPULATION, _NOISE = 1_000_001, 1_000_002, 1_000_003
 class Rates:
     """The parameters of the model; the defaults are those of the main study."""
 
-    tradeoffs: float = 0.78
+    tradeoffs: float = 0.86
     success: float = 0.5
     smallest: float = 0.03
     largest: float = 0.14
@@ -45,7 +45,7 @@ class Rates:
     secondaries: tuple[float, float, float] = (0.3, 0.5, 0.2)
     secondary_difficulty: float = -1.0
     difficulty_deviation: float = 1.0
-    seed_deviation: float = 0.5
+    seed_deviation: float = 1.4
     noise: float = 0.1
     label_noise: float = 0.1
     misreading: float = 0.2
