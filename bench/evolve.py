@@ -29,6 +29,7 @@ from .simulation import report, study
 from .simulation.kept import Kept
 
 FORMAT = 1
+INTERRUPTED = 130
 MARKS = ("<!-- tables of bench.evolve -->", "<!-- end of the tables -->")
 
 
@@ -142,7 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
     except KeyboardInterrupt:
         _say("bench.evolve: interrupted; nothing was written")
-        return 130
+        return INTERRUPTED
     except OSError as error:
         _say(f"bench.evolve: {error.filename}: {error.strerror}")
         return 2
@@ -192,4 +193,10 @@ def _count(text: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    if code == INTERRUPTED:
+        # The workers are gone; a pool may wait for ever on the pipe that they no longer read.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)

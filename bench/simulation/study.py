@@ -52,7 +52,7 @@ WORLDS: Mapping[str, Setting] = {
     "alike, general revisions": GENERAL,
     "first model": FIRST,
 }
-_NULL = replace(MAIN.rates, tradeoffs=0.0, general=1.0, secondaries=(1.0, 0.0, 0.0))
+_NULL = replace(MAIN.rates, tradeoffs=0.0, general=1.0, secondaries=(1.0, 0.0, 0.0), seed_deviation=0.0)
 NULL_WORLDS: Mapping[str, Setting] = {
     "noise 0.1, T3 = 3": Setting(_NULL),
     "noise 0.1, T3 = 0": Setting(_NULL, Budget(T3=0)),
@@ -104,7 +104,7 @@ def processes(count: int) -> Iterator[ProcessPoolExecutor]:
         yield pool
     except BaseException:
         for process in list((pool._processes or {}).values()):
-            process.terminate()
+            process.kill()
         pool.shutdown(wait=False, cancel_futures=True)
         raise
     pool.shutdown()
