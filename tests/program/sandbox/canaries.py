@@ -8,6 +8,7 @@ import shutil
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
@@ -34,6 +35,7 @@ class Canaries:
         self._unix.bind("\0" + self._unix_name)
         self._unix.listen()
         self._own: dict[object, threading.Event] = {}
+        self._closing = False
         self._threads = [
             threading.Thread(target=self._serve, args=(take, what), daemon=True)
             for take, what in (
@@ -52,6 +54,7 @@ class Canaries:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._closing = True
         signal.signal(signal.SIGUSR1, self._before)
         for listener in (self._tcp, self._udp, self._unix):
             # Closing alone wakes no thread that waits on a socket.
@@ -119,18 +122,25 @@ class Canaries:
             taken = [threading.Event() for _ in range(3)]
             self._own = dict(zip((tcp.getsockname(), udp.getsockname(), unix.getsockname()), taken, strict=True))
             tcp.connect(("127.0.0.1", self._port))
-            udp.sendto(b"", ("127.0.0.1", self._port))
             unix.connect("\0" + self._unix_name)
-            for event in taken:
-                if not event.wait(30):
+            deadline = time.monotonic() + 30
+            while not all(event.is_set() for event in taken):
+                if time.monotonic() > deadline:
                     raise AssertionError("a canary's listener does not answer any more")
+                # A full buffer drops datagrams.
+                udp.sendto(b"", ("127.0.0.1", self._port))
+                for event in taken:
+                    event.wait(0.2)
 
     def _serve(self, take: Callable[[], object], what: str) -> None:
         while True:
             try:
                 sender = take()
             except OSError:
-                return
+                # A connection that its maker aborted is no end of listening.
+                if self._closing:
+                    return
+                continue
             own = self._own.get(sender)
             if own is not None:
                 own.set()
