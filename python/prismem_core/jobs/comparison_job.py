@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from prismem_core.digests import digest
-from prismem_core.errors import DataError, ProgramError, SettingsError
+from prismem_core.errors import DataError, SettingsError
 from prismem_core.evaluation.evaluate import Evaluation
 from prismem_core.evaluation.intervals import interval, statistics_installed
 from prismem_core.evaluation.score_table import summarise
 from prismem_core.integrations.outside import OutsideSystem
 from prismem_core.integrations.systems import SYSTEMS, SystemSpec, system_spec
-from prismem_core.jobs.evaluation_job import PARTS, check_interface, check_writable, part_ids
+from prismem_core.jobs.evaluation_job import PARTS, check_loads, check_writable, part_ids
 from prismem_core.jobs.evolution_job import UNSAFE_CACHE, silent, start_source
 from prismem_core.jobs.isolation import OnIsolation, confine, untold
 from prismem_core.jobs.models import prices
@@ -105,13 +105,7 @@ def compare_systems(
         result["provenance"] = provenance(result["roles"])
         result["settings"] = settings.model_dump(exclude={"record", "replay"})
         result["score"] = bench.evaluator.scoring.identity
-        for name, source in sources.items():
-            # All are loaded before the first is run, so that no work is lost to a name or a slip further on.
-            try:
-                bench.sandbox.describe(source)
-                check_interface(source, settings)
-            except ProgramError as error:
-                raise ProgramError(error.code, f"{name}: {error}", error.line) from error
+        check_loads(bench, sources)
         outside = _opened(chosen, bench, online, announce)
         try:
             for name in chosen:

@@ -90,13 +90,7 @@ def evaluate_programs(
         result["provenance"] = provenance(result["roles"])
         result["settings"] = settings.model_dump(exclude={"record", "replay"})
         result["score"] = bench.evaluator.scoring.identity
-        for name, source in sources.items():
-            # All are loaded before the first is run, so that no work is lost to a name or a slip further on.
-            try:
-                bench.sandbox.describe(source)
-                check_interface(source, settings)
-            except ProgramError as error:
-                raise ProgramError(error.code, f"{name}: {error}", error.line) from error
+        check_loads(bench, sources)
         for name, source in sources.items():
             with bench.ledger.scope(program=Program(source).digest):
                 evaluation = bench.evaluator.evaluate(Program(source), task_ids, every=True)
@@ -130,7 +124,17 @@ def evaluate_programs(
     return result
 
 
-def check_interface(source: str, settings: JobSettings) -> None:
+def check_loads(bench: Workbench, sources: Mapping[str, str]) -> None:
+    """Load every program before the first is run, so that no work is lost later; ProgramError names the program."""
+    for name, source in sources.items():
+        try:
+            bench.sandbox.describe(source)
+            _check_interface(source, bench.settings)
+        except ProgramError as error:
+            raise ProgramError(error.code, f"{name}: {error}", error.line) from error
+
+
+def _check_interface(source: str, settings: JobSettings) -> None:
     """ProgramError for a program that asks for what the interface of the settings does not offer."""
     line = uses_collections(source) if settings.interface == "paper" else None
     if line is not None:
